@@ -493,8 +493,7 @@ impl Kernels {
     /// S = exp(decay * step) * S + write · (step * input)ᵀ;  out = Sᵀ · read + skip * input
     /// ```
     ///
-    /// `factors` are `decay`, which is negative, and `skip`. `state` is `[rows, columns]`, `out` `[steps, columns]`. The
-    /// old state is `from`, if it is given, and is else in `state`.
+    /// `factors` are `decay`, which is negative, and `skip`. `state` is `[rows, columns]`, `out` `[steps, columns]`.
     ///
     /// # Panics
     ///
@@ -504,7 +503,6 @@ impl Kernels {
         &self,
         steps: &[ScanStep<'_>],
         factors: (f32, f32),
-        from: Option<&[f32]>,
         state: &mut [f32],
         out: &mut [f32],
     ) {
@@ -513,9 +511,8 @@ impl Kernels {
         assert!(steps.iter().all(|step| step.write.len() == rows && step.read.len() == rows));
         assert!(steps.iter().all(|step| step.input.len() == columns));
         assert_eq!(state.len(), rows * columns);
-        assert!(from.is_none_or(|from| from.len() == state.len()));
         assert_eq!(out.len(), steps.len() * columns);
-        call!(self.table.scan(steps, factors, from, state, out))
+        call!(self.table.scan(steps, factors, state, out))
     }
 
     /// `out *= sigmoid(gate)`.
@@ -546,28 +543,20 @@ impl Kernels {
     /// S = decay * S;  d = strength * (value - Sᵀ · key);  S = S + key · dᵀ;  out = Sᵀ · query
     /// ```
     ///
-    /// `state` is `[rows, columns]`, `out` `[steps, columns]`. The old state is `from`, if it is given, and is else in
-    /// `state`.
+    /// `state` is `[rows, columns]`, `out` `[steps, columns]`.
     ///
     /// # Panics
     ///
     /// When there is no step, columns are not [`DELTA_COLUMNS`](super::DELTA_COLUMNS) or half of them, or a length does
     /// not fit.
-    pub fn delta_rule(
-        &self,
-        steps: &[DeltaStep<'_>],
-        from: Option<&[f32]>,
-        state: &mut [f32],
-        out: &mut [f32],
-    ) {
+    pub fn delta_rule(&self, steps: &[DeltaStep<'_>], state: &mut [f32], out: &mut [f32]) {
         let (rows, columns) = (steps[0].key.len(), steps[0].value.len());
         assert!(columns == DELTA_COLUMNS || columns == DELTA_COLUMNS / 2);
         assert!(steps.iter().all(|step| step.key.len() == rows && step.query.len() == rows));
         assert!(steps.iter().all(|step| step.value.len() == columns));
         assert_eq!(state.len(), rows * columns);
-        assert!(from.is_none_or(|from| from.len() == state.len()));
         assert_eq!(out.len(), steps.len() * columns);
-        call!(self.table.delta_rule(steps, from, state, out))
+        call!(self.table.delta_rule(steps, state, out))
     }
 
     /// Attention of queries that share one key/value head: `softmax(q · Kᵀ * scale) · V`.

@@ -106,15 +106,14 @@ pub(super) fn steps<const FMA: bool>(x: &mut [f32], bias: &[f32]) {
 #[inline(always)]
 pub(super) fn scan<const FMA: bool>(
     steps: &[ScanStep<'_>],
-    (decay, skip): (f32, f32),
-    from: Option<&[f32]>,
+    factors: (f32, f32),
     state: &mut [f32],
     out: &mut [f32],
 ) {
     let columns = steps.first().map_or(0, |step| step.input.len());
     match columns {
-        DELTA_COLUMNS => scan_columns::<FMA, DELTA_COLUMNS>(steps, (decay, skip), from, state, out),
-        _ => scan_columns::<FMA, { DELTA_COLUMNS / 2 }>(steps, (decay, skip), from, state, out),
+        DELTA_COLUMNS => scan_columns::<FMA, DELTA_COLUMNS>(steps, factors, state, out),
+        _ => scan_columns::<FMA, { DELTA_COLUMNS / 2 }>(steps, factors, state, out),
     }
 }
 
@@ -122,27 +121,17 @@ pub(super) fn scan<const FMA: bool>(
 fn scan_columns<const FMA: bool, const N: usize>(
     steps: &[ScanStep<'_>],
     (decay, skip): (f32, f32),
-    from: Option<&[f32]>,
     state: &mut [f32],
     out: &mut [f32],
 ) {
     let state = state.as_chunks_mut::<N>().0;
-    let from = from.map(|from| from.as_chunks::<N>().0);
-    for (index, (step, out)) in steps.iter().zip(out.as_chunks_mut::<N>().0).enumerate() {
+    for (step, out) in steps.iter().zip(out.as_chunks_mut::<N>().0) {
         let old = exp_within::<FMA>(decay * step.step);
         let mut scaled = [0.0; N];
         for (scaled, x) in scaled.iter_mut().zip(step.input) {
             *scaled = step.step * x;
         }
-        let read = match from.filter(|_| index == 0) {
-            Some(from) => {
-                let rows = from.iter().zip(state.iter_mut()).map(copied);
-                scan_rows::<FMA, N>(step, (old, &scaled), rows)
-            }
-            None => {
-                scan_rows::<FMA, N>(step, (old, &scaled), state.iter_mut().map(|row| (*row, row)))
-            }
-        };
+        let read = scan_rows::<FMA, N>(state, step, (old, &scaled));
         for ((out, read), x) in out.iter_mut().zip(read).zip(step.input) {
             *out = fma::<FMA>(skip, *x, read);
         }
@@ -151,17 +140,16 @@ fn scan_columns<const FMA: bool, const N: usize>(
 
 /// Updates all rows, and returns the sums that the step reads from the new ones.
 #[inline(always)]
-fn scan_rows<'r, const FMA: bool, const N: usize>(
+fn scan_rows<const FMA: bool, const N: usize>(
+    state: &mut [[f32; N]],
     step: &ScanStep<'_>,
     (old, input): (f32, &[f32; N]),
-    rows: impl Iterator<Item = Row<'r, N>>,
 ) -> [f32; N] {
     let mut sums = [0.0; N];
-    for ((before, after), (write, read)) in rows.zip(step.write.iter().zip(step.read)) {
+    for (row, (write, read)) in state.iter_mut().zip(step.write.iter().zip(step.read)) {
         for j in 0..N {
-            let value = fma::<FMA>(*write, input[j], old * before[j]);
-            after[j] = value;
-            sums[j] = fma::<FMA>(value, *read, sums[j]);
+            row[j] = fma::<FMA>(*write, input[j], old * row[j]);
+            sums[j] = fma::<FMA>(row[j], *read, sums[j]);
         }
     }
     sums
@@ -187,47 +175,33 @@ pub(super) fn softplus<const FMA: bool>(x: f32) -> f32 {
 #[inline(always)]
 pub(super) fn delta_rule<const FMA: bool>(
     steps: &[DeltaStep<'_>],
-    from: Option<&[f32]>,
     state: &mut [f32],
     out: &mut [f32],
 ) {
     let columns = steps.first().map_or(0, |step| step.value.len());
     match columns {
-        DELTA_COLUMNS => delta_columns::<FMA, DELTA_COLUMNS>(steps, from, state, out),
-        _ => delta_columns::<FMA, { DELTA_COLUMNS / 2 }>(steps, from, state, out),
+        DELTA_COLUMNS => delta_columns::<FMA, DELTA_COLUMNS>(steps, state, out),
+        _ => delta_columns::<FMA, { DELTA_COLUMNS / 2 }>(steps, state, out),
     }
 }
 
 #[inline(always)]
 fn delta_columns<const FMA: bool, const N: usize>(
     steps: &[DeltaStep<'_>],
-    from: Option<&[f32]>,
     state: &mut [f32],
     out: &mut [f32],
 ) {
     let state = state.as_chunks_mut::<N>().0;
-    let from = from.map(|from| from.as_chunks::<N>().0);
     let Some(first) = steps.first() else { return };
-    let mut sums = sums::<FMA, N>(from.unwrap_or(state), first);
+    let mut sums = sums::<FMA, N>(state, first);
     for (index, (step, out)) in steps.iter().zip(out.as_chunks_mut::<N>().0).enumerate() {
         let [differences, result] = read::<FMA, N>(step, &sums);
         *out = result;
-        let next = steps.get(index + 1);
-        let update = Update { step, differences: &differences, next };
-        sums = match from.filter(|_| index == 0) {
-            Some(from) => update.apply::<FMA>(from.iter().zip(state.iter_mut()).map(copied)),
-            None => update.apply::<FMA>(state.iter_mut().map(|row| (*row, row))),
-        };
+        // Nobody reads the sums behind the last token.
+        let next = steps.get(index + 1).unwrap_or(step);
+        sums = update::<FMA, N>(state, step, &differences, next);
     }
 }
-
-#[inline(always)]
-fn copied<'a, const N: usize>((old, new): (&[f32; N], &'a mut [f32; N])) -> Row<'a, N> {
-    (*old, new)
-}
-
-/// A row of a state: its old values, and the place of the new ones.
-type Row<'a, const N: usize> = ([f32; N], &'a mut [f32; N]);
 
 /// Products of a state with a key, and with a query.
 type Sums<const N: usize> = [[f32; N]; 2];
@@ -258,39 +232,32 @@ fn read<const FMA: bool, const N: usize>(step: &DeltaStep<'_>, sums: &Sums<N>) -
     [differences, result]
 }
 
-/// The update of a state by a token.
-struct Update<'a, const N: usize> {
-    step: &'a DeltaStep<'a>,
-    differences: &'a [f32; N],
-    next: Option<&'a DeltaStep<'a>>,
-}
-
-impl<const N: usize> Update<'_, N> {
-    /// Updates all rows, and returns the next token's sums, if there is one: rows are read once for both.
-    #[inline(always)]
-    fn apply<'r, const FMA: bool>(&self, rows: impl Iterator<Item = Row<'r, N>>) -> Sums<N> {
-        let Update { step, differences, next } = self;
-        let decay = step.decay;
-        let [mut by_key, mut by_query] = [[0.0; N]; 2];
-        let Some(next) = next else {
-            for ((old, new), key) in rows.zip(step.key) {
-                for j in 0..N {
-                    new[j] = fma::<FMA>(*key, differences[j], decay * old[j]);
-                }
-            }
-            return [by_key, by_query];
-        };
-        let keys = step.key.iter().zip(next.key.iter().zip(next.query));
-        for ((old, new), (key, (next_key, next_query))) in rows.zip(keys) {
-            for j in 0..N {
-                let value = fma::<FMA>(*key, differences[j], decay * old[j]);
-                new[j] = value;
-                by_key[j] = fma::<FMA>(value, *next_key, by_key[j]);
-                by_query[j] = fma::<FMA>(value, *next_query, by_query[j]);
-            }
+/// Updates all rows, and returns the next token's sums: rows are read once for both.
+#[inline(always)]
+fn update<const FMA: bool, const N: usize>(
+    state: &mut [[f32; N]],
+    step: &DeltaStep<'_>,
+    differences: &[f32; N],
+    next: &DeltaStep<'_>,
+) -> Sums<N> {
+    let mut by_key = [0.0; N];
+    let mut by_query = [0.0; N];
+    let keys = step.key.iter().zip(next.key.iter().zip(next.query));
+    for (row, (key, (next_key, next_query))) in state.iter_mut().zip(keys) {
+        // Copies of rows keep the compiler from vectors across rows.
+        let mut new = [0.0; N];
+        for j in 0..N {
+            new[j] = fma::<FMA>(*key, differences[j], step.decay * row[j]);
         }
-        [by_key, by_query]
+        for j in 0..N {
+            by_key[j] = fma::<FMA>(new[j], *next_key, by_key[j]);
+        }
+        for j in 0..N {
+            by_query[j] = fma::<FMA>(new[j], *next_query, by_query[j]);
+        }
+        *row = new;
     }
+    [by_key, by_query]
 }
 
 #[cfg(test)]
@@ -356,7 +323,7 @@ mod tests {
         let mut state: Vec<f64> = start.iter().map(|x| f64::from(*x)).collect();
         let (mut found, mut out) = (start.clone(), vec![0.0; TOKENS * 16]);
         let scalar = Kernels::for_isa(Isa::Scalar).unwrap();
-        scalar.delta_rule(&text.steps(), None, &mut found, &mut out);
+        scalar.delta_rule(&text.steps(), &mut found, &mut out);
         for (t, step) in text.steps().iter().enumerate() {
             state.iter_mut().for_each(|s| *s *= f64::from(step.decay));
             for j in 0..16 {
@@ -382,19 +349,13 @@ mod tests {
             let mut wanted = None;
             for kernels in tiers() {
                 for cut in [1, 2, 7, TOKENS] {
-                    let (mut states, mut out) = (vec![start.clone()], Vec::new());
-                    for (piece, steps) in steps.chunks(cut).enumerate() {
+                    let (mut state, mut out) = (start.clone(), Vec::new());
+                    for steps in steps.chunks(cut) {
                         let mut some = vec![0.0; steps.len() * columns];
-                        // Every other piece continues in place.
-                        let from = states.last().unwrap().clone();
-                        let mut state =
-                            if piece % 2 == 1 { from.clone() } else { numbers(9, from.len()) };
-                        let from = Some(&from[..]).filter(|_| piece % 2 == 0);
-                        kernels.delta_rule(steps, from, &mut state, &mut some);
-                        states.push(state);
+                        kernels.delta_rule(steps, &mut state, &mut some);
                         out.extend(some);
                     }
-                    let found = (bits(&out), bits(states.last().unwrap()));
+                    let found = (bits(&out), bits(&state));
                     assert_eq!(&found, wanted.get_or_insert(found.clone()), "{kernels:?} by {cut}");
                 }
             }
@@ -470,11 +431,10 @@ mod tests {
             let mut first = None;
             for kernels in tiers() {
                 for cut in [1, 5, TOKENS] {
-                    let (mut state, mut out) = (vec![0.0; start.len()], Vec::new());
-                    let mut from = Some(&start[..]);
+                    let (mut state, mut out) = (start.clone(), Vec::new());
                     for steps in steps.chunks(cut) {
                         let mut some = vec![0.0; steps.len() * columns];
-                        kernels.scan(steps, (-0.7, 0.3), from.take(), &mut state, &mut some);
+                        kernels.scan(steps, (-0.7, 0.3), &mut state, &mut some);
                         out.extend(some);
                     }
                     assert!(out.iter().zip(&wanted).all(|(a, b)| (f64::from(*a) - b).abs() < 2e-5));

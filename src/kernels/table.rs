@@ -38,11 +38,11 @@ pub(super) struct SummedRow<'a> {
     pub(super) sums: &'a [i32],
 }
 
-/// A scan: the tokens, decay and skip, the old state if it lies apart, the new one, and the outputs.
-type Scan = unsafe fn(&[ScanStep<'_>], (f32, f32), Option<&[f32]>, &mut [f32], &mut [f32]);
+/// A scan: the tokens, decay and skip, the state, and the outputs.
+type Scan = unsafe fn(&[ScanStep<'_>], (f32, f32), &mut [f32], &mut [f32]);
 
-/// An update of a state: the tokens, the old state if it lies apart, the new one, and the outputs.
-type Update = unsafe fn(&[DeltaStep<'_>], Option<&[f32]>, &mut [f32], &mut [f32]);
+/// An update of a state: the tokens, the state, and the outputs.
+type Update = unsafe fn(&[DeltaStep<'_>], &mut [f32], &mut [f32]);
 
 /// The functions of one tier. Callers have checked lengths: a function may assume what its method in
 /// [`Kernels`](super::Kernels) asserts, but must stay within memory even if that is wrong.

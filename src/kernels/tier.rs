@@ -112,11 +112,10 @@ macro_rules! float_kernels {
         pub(super) fn scan(
             steps: &[$crate::kernels::recurrence::ScanStep<'_>],
             factors: (f32, f32),
-            from: Option<&[f32]>,
             state: &mut [f32],
             out: &mut [f32],
         ) {
-            $crate::kernels::recurrence::scan::<{ $fma }>(steps, factors, from, state, out);
+            $crate::kernels::recurrence::scan::<{ $fma }>(steps, factors, state, out);
         }
 
         $(#[$attr])?
@@ -132,11 +131,10 @@ macro_rules! float_kernels {
         $(#[$attr])?
         pub(super) fn delta_rule(
             steps: &[$crate::kernels::recurrence::DeltaStep<'_>],
-            from: Option<&[f32]>,
             state: &mut [f32],
             out: &mut [f32],
         ) {
-            $crate::kernels::recurrence::delta_rule::<{ $fma }>(steps, from, state, out);
+            $crate::kernels::recurrence::delta_rule::<{ $fma }>(steps, state, out);
         }
 
         /// The tier's functions.

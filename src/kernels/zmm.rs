@@ -1,10 +1,12 @@
 //! Attention's tiles in vectors of 64 bytes: one vector holds all [`LANES`] running sums of a dot product. 16 of the 32
 //! registers hold the sums of four queries with four keys, or 64 columns of four queries' outputs. For many queries,
-//! whole blocks of keys are transposed: a vector then holds one running sum of 16 keys.
+//! whole blocks of keys are transposed: a vector then holds one running sum of 16 keys. Recurrent layers' kernels are
+//! those of all tiers, compiled for these vectors.
 
 use std::arch::x86_64::*;
 
 use super::float::{self, BLOCK, LANES, ScoresMut4, Softmax};
+use super::recurrence::{self, Convolution, DeltaStep, ScanStep};
 
 /// Columns of values taken at once.
 const COLUMNS: usize = 64;
@@ -263,6 +265,29 @@ fn weigh_columns(
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 pub(super) fn soften(scores: &mut [f32; BLOCK], state: &mut Softmax) -> f32 {
     float::soften::<true>(scores, state)
+}
+
+/// See [`recurrence::convolve`].
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn convolve(inputs: &[&[f32]], convolution: Convolution<'_>, out: &mut [f32]) {
+    recurrence::convolve::<true>(inputs, convolution, out);
+}
+
+/// See [`recurrence::delta_rule`].
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn delta_rule(steps: &[DeltaStep<'_>], state: &mut [f32], out: &mut [f32]) {
+    recurrence::delta_rule::<true>(steps, state, out);
+}
+
+/// See [`recurrence::scan`].
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn scan(
+    steps: &[ScanStep<'_>],
+    factors: (f32, f32),
+    state: &mut [f32],
+    out: &mut [f32],
+) {
+    recurrence::scan::<true>(steps, factors, state, out);
 }
 
 /// See [`float::soften_4`]; operations across lanes serve all four queries at once.

@@ -355,16 +355,14 @@ impl Recurrence<'_> {
         Unit { head, places, convolved }
     }
 
-    /// Copies a unit of each run that must not read the old state while it writes the new one: a text's beginning.
+    /// Copies each run's old state, or zeros at a text's beginning, to where the new one will be.
     fn copy_unit(&self, slots: &mut [f32]) {
         let len = self.shape.unit_len();
         for run in self.runs {
             match run.from {
                 None => slots[run.to * len..][..len].fill(0.0),
-                Some(from) if run.rows.is_empty() => {
-                    slots.copy_within(from * len..(from + 1) * len, run.to * len);
-                }
-                Some(_) => {}
+                Some(from) if from == run.to => {}
+                Some(from) => slots.copy_within(from * len..(from + 1) * len, run.to * len),
             }
         }
     }
@@ -376,9 +374,8 @@ impl Recurrence<'_> {
             while first < end {
                 let n = (end - first).min(STEPS);
                 let out = &mut out[first * columns..][..n * columns];
-                let from = run.from.filter(|from| first == run.rows.start && *from != run.to);
-                let (from, state) = slots_of(slots, len, from, run.to);
-                self.step(unit, first..first + n, (from, state), out);
+                let state = &mut slots[run.to * len..][..len];
+                self.step(unit, first..first + n, state, out);
                 first += n;
             }
             if let Some(checkpoint) = checkpoint {
@@ -388,13 +385,7 @@ impl Recurrence<'_> {
     }
 
     /// Takes a unit through up to [`STEPS`] rows.
-    fn step(
-        &self,
-        unit: &Unit<'_>,
-        rows: Range<usize>,
-        (from, state): (Option<&[f32]>, &mut [f32]),
-        out: &mut [f32],
-    ) {
+    fn step(&self, unit: &Unit<'_>, rows: Range<usize>, state: &mut [f32], out: &mut [f32]) {
         let [n_rows, _] = self.shape.mixer.state_dims();
         let Unit { head, places: Places { value, rows: [one, other] }, convolved } = *unit;
         let (channels, columns) = (self.shape.channels, self.shape.columns());
@@ -411,7 +402,7 @@ impl Recurrence<'_> {
                     decay: controls(row)[rule.value_heads + head],
                 });
                 let steps: heapless::Vec<DeltaStep<'_>, STEPS> = steps.collect();
-                self.kernels.delta_rule(&steps, from, state, out);
+                self.kernels.delta_rule(&steps, state, out);
             }
             Mixer::StateSpace(_) => {
                 let steps = rows.map(|row| ScanStep {
@@ -422,7 +413,7 @@ impl Recurrence<'_> {
                 });
                 let steps: heapless::Vec<ScanStep<'_>, STEPS> = steps.collect();
                 let [decay, skip] = self.weights.factors.map(|factors| factors[head]);
-                self.kernels.scan(&steps, (decay, skip), from, state, out);
+                self.kernels.scan(&steps, (decay, skip), state, out);
             }
         }
     }
@@ -456,21 +447,6 @@ struct Places {
     value: usize,
     /// Vectors with a value for each row of the state: query and key, or write and read.
     rows: [usize; 2],
-}
-
-/// A unit of slot `from`, and that of slot `to`.
-fn slots_of(
-    slots: &mut [f32],
-    len: usize,
-    from: Option<usize>,
-    to: usize,
-) -> (Option<&[f32]>, &mut [f32]) {
-    let Some(from) = from else { return (None, &mut slots[to * len..][..len]) };
-    let (low, high) = slots.split_at_mut(from.max(to) * len);
-    match from < to {
-        true => (Some(&low[from * len..][..len]), &mut high[..len]),
-        false => (Some(&high[..len]), &mut low[to * len..][..len]),
-    }
 }
 
 /// Gives each of the heads in `x` the length `scale * sqrt(dim)`.
