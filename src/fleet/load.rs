@@ -53,12 +53,15 @@ pub(crate) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
     if plan.bytes(header, &Share::whole(header))? > usize::MAX / 4 {
         return Err(PlanError::TooLarge);
     }
-    let share = |has_ends| Share { layers: 0..1, has_ends };
-    let kv = |layer: usize| plan.kv_bytes(header, layer..layer + 1) as u64;
-    let (without, with) = (plan.bytes(header, &share(false))?, plan.bytes(header, &share(true))?);
-    let mut layers: Vec<Need> =
-        (0..header.n_layers).map(|layer| Need { memory: kv(layer), ..Need::default() }).collect();
-    let mut ends = Need { memory: with.saturating_sub(without) as u64, ..Need::default() };
+    let bytes = |layers, has_ends| plan.bytes(header, &Share { layers, has_ends });
+    let (every, with_ends) = (bytes(0..0, false)?, bytes(0..0, true)?);
+    let mut ends = Need { memory: with_ends.saturating_sub(every) as u64, ..Need::default() };
+    // Keys and values, or the states of a recurrent layer.
+    let own = |layer: usize| {
+        let memory = bytes(layer..layer + 1, false)?.saturating_sub(every) as u64;
+        Ok(Need { memory, ..Need::default() })
+    };
+    let mut layers = (0..header.n_layers).map(own).collect::<Result<Vec<Need>, PlanError>>()?;
     for tensor in header.tensors() {
         let need = match tensor.id.kind.is_per_layer() {
             true => &mut layers[tensor.id.layer],
@@ -68,8 +71,7 @@ pub(crate) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
         need.read += header.bytes_per_token_of(&tensor);
         need.ops += ops(header, &tensor);
     }
-    let every = (without as u64).saturating_sub(kv(0));
-    Ok(Load { layers, ends, every, row_bytes: 4 * header.dim as u64 })
+    Ok(Load { layers, ends, every: every as u64, row_bytes: 4 * header.dim as u64 })
 }
 
 /// Operations for one row of activations, in matrices that are multiplied.
@@ -100,6 +102,21 @@ mod tests {
         };
         let load = load(&header, &plan).unwrap();
         (header, load)
+    }
+
+    #[test]
+    fn states_need_memory_in_the_layers_that_have_them() {
+        let (header, load) = load_of("qwen3.5-0.8b");
+        let weights = |layer| -> u64 {
+            let own = header.tensors().filter(|tensor| tensor.id.kind.is_per_layer());
+            own.filter(|tensor| tensor.id.layer == layer).map(|tensor| tensor.bytes).sum()
+        };
+        let rest = |layer: usize| load.layers[layer].memory - weights(layer);
+        // 16 heads of 128 by 128 f32, in two slots of each of two streams and in four checkpoints.
+        assert!(header.mixer(0).is_some() && rest(0) > 8 * (16 * 128 * 128 * 4));
+        // Two contexts of 2,048 keys and values of two heads, in f16.
+        assert!(header.mixer(3).is_none());
+        assert_eq!(rest(3), 2 * 2048 * 2 * (2 * 256 * 2));
     }
 
     #[test]

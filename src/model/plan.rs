@@ -232,11 +232,6 @@ impl Plan {
         usize::try_from(pages).unwrap_or(usize::MAX)
     }
 
-    /// Bytes of the whole KV cache in `layers`, saturating.
-    pub fn kv_bytes(&self, header: &Header, layers: Range<usize>) -> usize {
-        self.kv_units(header, layers).saturating_mul(self.kv.unit_bytes())
-    }
-
     /// Units of the whole KV cache in `layers`, saturating.
     pub(super) fn kv_units(&self, header: &Header, layers: Range<usize>) -> usize {
         let [of_page, of_window_page] = self.page_units(header, layers);
