@@ -127,14 +127,9 @@ fn scan_columns<const FMA: bool, const N: usize>(
     let state = state.as_chunks_mut::<N>().0;
     for (step, out) in steps.iter().zip(out.as_chunks_mut::<N>().0) {
         let old = exp_within::<FMA>(decay * step.step);
-        let mut scaled = [0.0; N];
-        for (scaled, x) in scaled.iter_mut().zip(step.input) {
-            *scaled = step.step * x;
-        }
-        let read = scan_rows::<FMA, N>(state, step, (old, &scaled));
-        for ((out, read), x) in out.iter_mut().zip(read).zip(step.input) {
-            *out = fma::<FMA>(skip, *x, read);
-        }
+        let Some(input) = step.input.first_chunk() else { continue };
+        let read = scan_rows::<FMA, N>(state, step, (old, &multiply(step.step, input)));
+        *out = multiply_add::<FMA, N>(skip, input, &read);
     }
 }
 
@@ -147,10 +142,8 @@ fn scan_rows<const FMA: bool, const N: usize>(
 ) -> [f32; N] {
     let mut sums = [0.0; N];
     for (row, (write, read)) in state.iter_mut().zip(step.write.iter().zip(step.read)) {
-        for j in 0..N {
-            row[j] = fma::<FMA>(*write, input[j], old * row[j]);
-            sums[j] = fma::<FMA>(row[j], *read, sums[j]);
-        }
+        *row = multiply_add::<FMA, N>(*write, input, &multiply(old, row));
+        sums = multiply_add::<FMA, N>(*read, row, &sums);
     }
     sums
 }
@@ -211,10 +204,8 @@ type Sums<const N: usize> = [[f32; N]; 2];
 fn sums<const FMA: bool, const N: usize>(state: &[[f32; N]], step: &DeltaStep<'_>) -> Sums<N> {
     let [mut by_key, mut by_query] = [[0.0; N]; 2];
     for ((row, key), query) in state.iter().zip(step.key).zip(step.query) {
-        for j in 0..N {
-            by_key[j] = fma::<FMA>(row[j], *key, by_key[j]);
-            by_query[j] = fma::<FMA>(row[j], *query, by_query[j]);
-        }
+        by_key = multiply_add::<FMA, N>(*key, row, &by_key);
+        by_query = multiply_add::<FMA, N>(*query, row, &by_query);
     }
     [by_key, by_query]
 }
@@ -222,13 +213,12 @@ fn sums<const FMA: bool, const N: usize>(state: &[[f32; N]], step: &DeltaStep<'_
 /// The token's addition to the state, in the direction of its key; and its output, from the new state.
 #[inline(always)]
 fn read<const FMA: bool, const N: usize>(step: &DeltaStep<'_>, sums: &Sums<N>) -> [[f32; N]; 2] {
+    let Some(value) = step.value.first_chunk() else { return [[0.0; N]; 2] };
     let [by_key, by_query] = sums;
     let [overlap, ..] = dots::<FMA, 1>(step.key, [step.query]);
-    let [mut differences, mut result] = [[0.0; N]; 2];
-    for j in 0..N {
-        differences[j] = step.strength * fma::<FMA>(-step.decay, by_key[j], step.value[j]);
-        result[j] = fma::<FMA>(overlap, differences[j], step.decay * by_query[j]);
-    }
+    let missing = multiply_add::<FMA, N>(-step.decay, by_key, value);
+    let differences = multiply(step.strength, &missing);
+    let result = multiply_add::<FMA, N>(overlap, &differences, &multiply(step.decay, by_query));
     [differences, result]
 }
 
@@ -240,24 +230,39 @@ fn update<const FMA: bool, const N: usize>(
     differences: &[f32; N],
     next: &DeltaStep<'_>,
 ) -> Sums<N> {
-    let mut by_key = [0.0; N];
-    let mut by_query = [0.0; N];
+    let [mut by_key, mut by_query] = [[0.0; N]; 2];
     let keys = step.key.iter().zip(next.key.iter().zip(next.query));
     for (row, (key, (next_key, next_query))) in state.iter_mut().zip(keys) {
-        // Copies of rows keep the compiler from vectors across rows.
-        let mut new = [0.0; N];
-        for j in 0..N {
-            new[j] = fma::<FMA>(*key, differences[j], step.decay * row[j]);
-        }
-        for j in 0..N {
-            by_key[j] = fma::<FMA>(new[j], *next_key, by_key[j]);
-        }
-        for j in 0..N {
-            by_query[j] = fma::<FMA>(new[j], *next_query, by_query[j]);
-        }
+        let new = multiply_add::<FMA, N>(*key, differences, &multiply(step.decay, row));
+        by_key = multiply_add::<FMA, N>(*next_key, &new, &by_key);
+        by_query = multiply_add::<FMA, N>(*next_query, &new, &by_query);
         *row = new;
     }
     [by_key, by_query]
+}
+
+/// `factor * x`.
+#[inline(always)]
+fn multiply<const N: usize>(factor: f32, x: &[f32; N]) -> [f32; N] {
+    let mut y = [0.0; N];
+    for j in 0..N {
+        y[j] = factor * x[j];
+    }
+    y
+}
+
+/// `factor * x + y`.
+#[inline(always)]
+fn multiply_add<const FMA: bool, const N: usize>(
+    factor: f32,
+    x: &[f32; N],
+    y: &[f32; N],
+) -> [f32; N] {
+    let mut sum = [0.0; N];
+    for j in 0..N {
+        sum[j] = fma::<FMA>(factor, x[j], y[j]);
+    }
+    sum
 }
 
 #[cfg(test)]
