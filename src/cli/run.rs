@@ -95,6 +95,7 @@ impl Run {
         suggested.temperature = suggested.temperature.filter(|_| !is_given("--temp"));
         suggested.top_p = suggested.top_p.filter(|_| !is_given("--top-p"));
         suggested.top_k = suggested.top_k.filter(|_| !is_given("--top-k"));
+        suggested.system = suggested.system.filter(|_| self.chat && !is_given("--system"));
         let words = suggested.words();
         if !self.quiet && !words.is_empty() {
             note(&format!("leap: the model's settings: {words}"));
@@ -103,6 +104,7 @@ impl Run {
         self.top_p = suggested.top_p.unwrap_or(self.top_p);
         self.top_k = suggested.top_k.unwrap_or(self.top_k);
         self.stop.extend(suggested.stop_strings);
+        self.system = suggested.system.or(self.system.take());
         Ok(())
     }
 

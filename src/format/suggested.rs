@@ -11,18 +11,29 @@ pub(crate) struct Suggested {
     pub(crate) top_k: Option<usize>,
     /// Texts that end an answer.
     pub(crate) stop_strings: Vec<String>,
+    /// Instructions for conversations that begin without any.
+    pub(crate) system: Option<String>,
 }
+
+/// Most characters of the instructions that a notice shows.
+#[cfg(feature = "tools")]
+const SYSTEM_SHOWN: usize = 60;
 
 impl Suggested {
     /// The settings in words; empty if there are none.
     #[cfg(feature = "tools")]
     pub(crate) fn words(&self) -> String {
-        let Suggested { temperature, top_p, top_k, stop_strings } = self;
+        let Suggested { temperature, top_p, top_k, stop_strings, system } = self;
         let mut all = Vec::new();
         all.extend(temperature.map(|value| format!("temperature {value}")));
         all.extend(top_p.map(|value| format!("top-p {value}")));
         all.extend(top_k.map(|value| format!("top-k {value}")));
         all.extend(stop_strings.iter().map(|text| format!("stop {text:?}")));
+        let shown = |text: &String| match text.char_indices().nth(SYSTEM_SHOWN) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text.clone(),
+        };
+        all.extend(system.as_ref().map(|text| format!("instructions {:?}", shown(text))));
         all.join(", ")
     }
 }

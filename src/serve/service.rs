@@ -1,5 +1,6 @@
 //! A model that answers, and how a request becomes jobs.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -243,7 +244,9 @@ impl Service {
     }
 
     /// The job of an answer in a conversation. Its text is what `leap run --chat` gives for the same messages.
+    /// Without instructions it gets those that come with the model.
     pub(super) fn chat_job(&self, messages: &[Message], wish: &Wish) -> Result<ChatJob, ApiError> {
+        let messages = &*self.with_instructions(messages);
         let words = self.words_of(messages, wish)?;
         let template = match &words {
             Some(Words::Own(_)) => ChatTemplate::Own,
@@ -290,6 +293,21 @@ impl Service {
             calls: tools.map_or(Calls::None, |(tools, words)| tools.calls(words)),
         };
         Ok(ChatJob { job, divider })
+    }
+
+    /// The messages, behind the model's instructions if they begin without any.
+    fn with_instructions<'m>(&self, messages: &'m [Message]) -> Cow<'m, [Message]> {
+        let has = |role| messages.iter().any(|message| message.role == role);
+        // Some templates write instructions into the first user's turn.
+        let is_wanted = has(ChatRole::User) && !has(ChatRole::System);
+        match self.model.suggested.system.as_deref().filter(|_| is_wanted) {
+            Some(system) => {
+                let mut all = vec![Message::new(ChatRole::System, system)];
+                all.extend_from_slice(messages);
+                all.into()
+            }
+            None => messages.into(),
+        }
     }
 
     /// The model's words for tools, if they come up in a conversation.

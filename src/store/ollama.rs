@@ -11,7 +11,7 @@ use super::error::StoreError;
 use super::found::FoundModel;
 use super::name::ModelName;
 use super::name::OllamaName;
-use super::parameters::{PARAMETERS, PARAMETERS_BYTES, suggested};
+use super::parameters::{self, PARAMETERS, SYSTEM, TEXT_BYTES};
 use super::paths::{
     FILE_MAX, check_inside, folder_of, home, is_hash, lines_of, names_in, small_file,
 };
@@ -107,14 +107,21 @@ impl OllamaStore {
     }
 
     fn suggested(&self, manifest: &Manifest) -> Result<Suggested, StoreError> {
-        let mut layers = manifest.layers.iter().filter(|layer| layer.kind == PARAMETERS);
-        let Some(layer) = layers.next() else { return Ok(Suggested::default()) };
-        let path = self.blob_path(&layer.sha256);
-        let Some(bytes) = small_file(&path, PARAMETERS_BYTES)? else {
-            return Ok(Suggested::default());
-        };
-        check_inside(&path, &self.places())?;
-        Ok(suggested(&bytes))
+        let parameters = self.text(manifest, PARAMETERS)?;
+        let suggested = parameters.map_or_else(Suggested::default, |p| parameters::suggested(&p));
+        let system = self.text(manifest, SYSTEM)?.and_then(parameters::system);
+        Ok(Suggested { system, ..suggested })
+    }
+
+    /// Contents of the first layer of this media type, if it is there and short.
+    fn text(&self, manifest: &Manifest, kind: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let layer = manifest.layers.iter().find(|layer| layer.kind == kind);
+        let Some(path) = layer.map(|layer| self.blob_path(&layer.sha256)) else { return Ok(None) };
+        let bytes = small_file(&path, TEXT_BYTES)?;
+        if bytes.is_some() {
+            check_inside(&path, &self.places())?;
+        }
+        Ok(bytes)
     }
 
     /// All models that can be named. Damaged ones are skipped.

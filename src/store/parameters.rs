@@ -1,4 +1,4 @@
-//! Ollama's file of a model's parameters.
+//! Ollama's files of a model's parameters and of its instructions.
 
 use serde_json::Value;
 
@@ -6,8 +6,11 @@ use crate::format::{Suggested, json};
 
 /// Media type of the layer with the parameters.
 pub(super) const PARAMETERS: &str = "application/vnd.ollama.image.params";
-/// Longest file of parameters, and most values in it.
-pub(super) const PARAMETERS_BYTES: u64 = 64 << 10;
+/// Media type of the layer with the instructions.
+pub(super) const SYSTEM: &str = "application/vnd.ollama.image.system";
+/// Longest of these files.
+pub(super) const TEXT_BYTES: u64 = 64 << 10;
+/// Most values in the parameters.
 const VALUES: usize = 4096;
 /// Most stop strings, and the longest one in bytes.
 const STOPS_MAX: usize = 16;
@@ -35,7 +38,13 @@ pub(super) fn suggested(bytes: &[u8]) -> Suggested {
             .take(STOPS_MAX)
             .map(str::to_owned)
             .collect(),
+        system: None,
     }
+}
+
+/// The instructions in `bytes`; `None` if they are empty or no text.
+pub(super) fn system(bytes: Vec<u8>) -> Option<String> {
+    String::from_utf8(bytes).ok().filter(|text| !text.trim().is_empty())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod stand_in;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -14,7 +15,7 @@ use crate::common::running::Running;
 use crate::common::terminal::Terminal;
 use crate::http::{Served, ask};
 use serde_json::{Value, json};
-use stand_in::{COMMIT, Fault, Kind, StandIn, sha256};
+use stand_in::{COMMIT, Fault, Kind, SYSTEM, StandIn, sha256};
 
 const PROMPT: [&str; 6] = ["-p", "One day", "-n", "8", "--temp", "0"];
 
@@ -141,6 +142,58 @@ fn model_of_ollama_is_fetched_into_its_store() {
     assert!(!manifest.exists() && !blob.exists());
     let (code, why) = refused(&hub, &name.replace("tiny", "none"));
     assert_eq!((code, why.contains("there is no model ollama:")), (3, true), "{why}");
+}
+
+/// Conversations without instructions get those that come with a model of Ollama's.
+#[test]
+fn instructions_of_ollamas_models_begin_conversations() {
+    let hub = StandIn::start();
+    hub.put_ollama("/v2/library/tiny/manifests/1b", &whole_gguf());
+    let name = format!("ollama:localhost:{}/library/tiny:1b", hub.port);
+    good(&hub, &["pull", &name]);
+    let blob = format!(".ollama/models/blobs/sha256-{}", sha256(&whole_gguf()));
+    let blob = hub.home.join(&blob);
+    let chat = ["--chat", "--chat-template", "zephyr", "-n", "8", "--temp", "0"];
+    let talk = |args: &[&str]| {
+        let mut command = hub.leap(args);
+        command.args(chat).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"hi\n").unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let [told, named, other] = [
+        talk(&["run", blob.to_str().unwrap(), "--system", SYSTEM]),
+        talk(&["run", &name]),
+        talk(&["run", &name, "--system", "Be brief."]),
+    ];
+    assert!(told.status.success() && !told.stdout.is_empty());
+    assert_eq!(named.stdout, told.stdout);
+    assert_ne!(other.stdout, told.stdout);
+    let err = String::from_utf8_lossy(&named.stderr);
+    assert!(err.contains("instructions \"Tell a story.\""), "{err}");
+    let mut command = hub.leap(&["serve", &name, "--chat-template", "zephyr"]);
+    command.args(["--listen", "127.0.0.1:0"]);
+    let served = Served::by(command);
+    let answer = |path: &str, messages: Value| -> Value {
+        let body = json!({"messages": messages, "stream": false, "max_tokens": 8, "temperature": 0,
+            "options": {"num_predict": 8, "temperature": 0}, "model": "tiny:1b"});
+        let (head, text) = ask(&served.address, "POST", path, &body.to_string());
+        assert!(head.starts_with("HTTP/1.1 200"), "{head} {text}");
+        serde_json::from_str(&text).unwrap()
+    };
+    let user = json!({"role": "user", "content": "hi"});
+    let system = json!({"role": "system", "content": SYSTEM});
+    for (path, text, n_prompt) in [
+        ("/api/chat", "/message/content", "/prompt_eval_count"),
+        ("/v1/chat/completions", "/choices/0/message/content", "/usage/prompt_tokens"),
+    ] {
+        let by_default = answer(path, json!([user]));
+        let given = answer(path, json!([system, user]));
+        assert_eq!(by_default.pointer(text), given.pointer(text), "{path}");
+        let other = answer(path, json!([{"role": "system", "content": "No."}, user]));
+        assert_eq!(by_default.pointer(n_prompt), given.pointer(n_prompt), "{path}");
+        assert_ne!(by_default.pointer(n_prompt), other.pointer(n_prompt), "{path}");
+    }
 }
 
 /// A model that another program keeps is used, and never removed.

@@ -80,6 +80,9 @@ pub(super) struct StandIn {
     pub(super) home: Folder,
 }
 
+/// Instructions of the registry's models.
+pub(super) const SYSTEM: &str = "Tell a story.";
+
 impl StandIn {
     pub(super) fn start() -> StandIn {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -139,6 +142,7 @@ impl StandIn {
             "layers": [
                 layer("application/vnd.ollama.image.model", gguf),
                 layer("application/vnd.ollama.image.params", br#"{"stop":["<never>"]}"#),
+                layer("application/vnd.ollama.image.system", SYSTEM.as_bytes()),
             ],
         });
         state.manifests.insert(path.to_owned(), manifest.to_string().into_bytes());
