@@ -190,7 +190,7 @@ fn delta_columns<const FMA: bool, const N: usize>(
     for (index, (step, out)) in steps.iter().zip(out.as_chunks_mut::<N>().0).enumerate() {
         let [differences, result] = read::<FMA, N>(step, &sums);
         *out = result;
-        // Nobody reads the sums behind the last token.
+        // Sums behind the last token are not read.
         let next = steps.get(index + 1).unwrap_or(step);
         sums = update::<FMA, N>(state, step, &differences, next);
     }
