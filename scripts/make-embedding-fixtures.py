@@ -111,10 +111,9 @@ def qwen3(folder):
 def gemma3(folder):
     source = json.loads((GOLDEN / "gemma3-tiny" / "config.json").read_text())
     config = transformers.Gemma3TextConfig(
-        vocab_size=source["vocab_size"], hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
-        num_key_value_heads=1, head_dim=32, intermediate_size=96, max_position_embeddings=256, sliding_window=16,
-        use_bidirectional_attention=True, query_pre_attn_scalar=32,
-        layer_types=["sliding_attention", "sliding_attention", "full_attention"])
+        vocab_size=source["vocab_size"], hidden_size=64, num_hidden_layers=6, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=32, intermediate_size=64, max_position_embeddings=256, sliding_window=16,
+        use_bidirectional_attention=True, query_pre_attn_scalar=32)
     byte_level(folder, "gemma3-tiny", "<bos>", "<eos>")
     prompts = {"query": "task: search result | query: ", "document": "title: none | text: "}
     return fill(transformers.Gemma3TextModel(config), 4), "mean", {}, prompts, 160

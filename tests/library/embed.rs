@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 
 use leap::engine::{EmbedError, Embedder, Engine, EngineError, Options, TextIds, VectorForm};
@@ -28,16 +29,27 @@ struct Case {
 
 impl Case {
     fn new(name: &str, weights: Weights) -> Case {
-        let source = package("tests/golden").join(name);
+        Case::of(&package("tests/golden").join(name), weights)
+    }
+
+    /// The model of a folder, or of a GGUF file in one.
+    fn of(source: &Path, weights: Weights) -> Case {
         let folder = Folder::new();
         let path = folder.join("model.bin");
         let options = ExportOptions { weights, ctx: None, verify: true };
-        let mut plan = ExportPlan::open(&source, &options).unwrap();
-        let imported = import(&source, Some(plan.header().vocab_size)).unwrap();
+        let mut plan = match source.is_dir() {
+            true => ExportPlan::open(source, &options).unwrap(),
+            false => ExportPlan::open_gguf(source, &options).unwrap(),
+        };
+        let imported = import(source, Some(plan.header().vocab_size)).unwrap();
         plan.set_vocabulary(Vocabulary { around: imported.around, ..Vocabulary::default() })
             .unwrap();
         plan.write(&path, |_| ControlFlow::Continue(())).unwrap();
-        let golden = fs::read_to_string(source.join("embedding_golden.json")).unwrap();
+        let golden = fs::read_to_string(
+            if source.is_dir() { source } else { source.parent().unwrap() }
+                .join("embedding_golden.json"),
+        )
+        .unwrap();
         Case {
             model: Arc::new(Model::open(&path).unwrap()),
             tokenizer: Tokenizer::new(imported.file).unwrap(),
@@ -110,6 +122,28 @@ fn ids_and_vectors_are_the_reference_s() {
             let text = case.ids(prompt, case.texts()[0]);
             let found = vectors(&mut embedder, &[text], form);
             assert!(cosine(&found[0], &floats(wanted)) > 0.999_999, "{name} with a prompt");
+        }
+    }
+}
+
+/// Files of llama.cpp's converter have the same weights, tokens and rules.
+#[test]
+fn gguf_files_give_the_vectors_of_their_folders() {
+    for name in MODELS {
+        let folder = Case::new(name, Weights::F32);
+        let file = package("tests/golden").join(name).join(format!("{name}-bf16.gguf"));
+        let file = Case::of(&file, Weights::F32);
+        assert_eq!(file.all_ids(), folder.all_ids(), "{name}");
+        let of = |case: &Case| {
+            let mut embedder = case.embedder(&Options::default());
+            let form = embedder.form();
+            (form.pooling, vectors(&mut embedder, &case.all_ids(), form))
+        };
+        let (found, wanted) = (of(&file), of(&folder));
+        assert_eq!(found.0, wanted.0, "{name}");
+        for (found, wanted) in found.1.iter().zip(&wanted.1) {
+            let wanted: Vec<f64> = wanted.iter().map(|x| f64::from(*x)).collect();
+            assert!(cosine(found, &wanted) > 0.999_999, "{name}");
         }
     }
 }

@@ -178,6 +178,7 @@ static GEMMA_EMBEDDING: Family = Family {
     gguf: "gemma-embedding",
     classes: &["Gemma3TextModel"],
     allows: &["hidden_act", "attention.causal"],
+    configure: gemma_embedding,
     ..GEMMA3
 };
 

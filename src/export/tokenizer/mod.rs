@@ -61,9 +61,18 @@ pub fn import(path: &Path, vocab_size: Option<usize>) -> Result<ImportedTokenize
             let settings = folder.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
             let json = path.join("tokenizer.json");
             if settings.added.iter().any(|token| !token.is_special) && json.is_file() {
-                source = json;
+                source = json.clone();
             }
-            (read_draft(&source, folder, &settings, vocab_size)?, settings)
+            let mut draft = read_draft(&source, folder, &settings, vocab_size)?;
+            // A SentencePiece model does not say it.
+            if draft.kind == TokenizerKind::SentencePiece
+                && draft.edges.around == [None; 2]
+                && path.is_dir()
+                && let Some(json) = settings::json(&json)?
+            {
+                draft.edges.around = around::parse(&json, &draft);
+            }
+            (draft, settings)
         }
     };
     let bad = |what| ImportError::Bad { path: source.clone(), what };

@@ -196,7 +196,8 @@ fn text(path: &Path) -> Result<Option<String>, ImportError> {
         .map_err(|_| ImportError::Bad { path: path.to_path_buf(), what })
 }
 
-fn json(path: &Path) -> Result<Option<Value>, ImportError> {
+/// The JSON of a file, if there is one.
+pub(super) fn json(path: &Path) -> Result<Option<Value>, ImportError> {
     let Some(text) = text(path)? else { return Ok(None) };
     let bad = |what| ImportError::Bad { path: path.to_path_buf(), what };
     parse(text.as_bytes(), VALUES_MAX).map(Some).map_err(bad)

@@ -92,7 +92,6 @@ fn impossible_settings_of_families_are_named() {
         ("granite", json!({ "attention_multiplier": "x" }), "attention_multiplier"),
         ("gemma3", json!({ "hidden_activation": "gelu" }), "hidden_activation"),
         ("gemma3", json!({ "final_logit_softcapping": 30.0 }), "final_logit_softcapping"),
-        ("gemma3", json!({ "use_bidirectional_attention": true }), "bidirectional"),
         ("gemma3", json!({ "layer_types": layers("chunked_attention") }), "chunked_attention"),
         ("gemma3", json!({ "layer_types": ["full_attention"] }), "layer_types lists 1 layers"),
         ("gemma3", json!({ "sliding_window_pattern": 0 }), "sliding_window_pattern"),

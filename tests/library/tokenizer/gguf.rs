@@ -306,7 +306,7 @@ fn gguf_files_of_sentencepiece_families_lead_to_the_reference_ids() {
 fn gguf_tokenizers_of_other_kinds_are_refused_by_name() {
     let folder = Folder::new();
     for (key, value, word) in [
-        ("tokenizer.ggml.model", text_value("bert"), "bert"),
+        ("tokenizer.ggml.model", text_value("rwkv"), "rwkv"),
         ("tokenizer.ggml.pre", text_value("viking"), "the splitter viking"),
         ("tokenizer.ggml.tokens", list(4, 4096, &[0; 4 * 4096]), "token 0"),
         ("tokenizer.ggml.tokens", list(0, (1 << 20) + 1, &vec![0; (1 << 20) + 1]), "wanted 1 to"),

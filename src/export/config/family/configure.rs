@@ -213,9 +213,9 @@ pub(super) fn gemma3(
             return Err(settings.unsupported(name));
         }
     }
+    // GGUF files of EmbeddingGemma say so by their family alone.
     let is_both_ways = settings.fields.flag("use_bidirectional_attention")? == Some(true);
-    extras.embedder.is_bidirectional =
-        is_both_ways || settings.fields.flag("attention.causal")? == Some(false);
+    extras.embedder.is_bidirectional |= is_both_ways;
     periodic_windows(settings, header, 6)?;
     if extras.embedder.is_bidirectional {
         // The window is that of both sides.
@@ -242,6 +242,16 @@ pub(super) fn gemma3(
     features.activation = Activation::GeluTanh;
     (features.qk_norm, features.post_norms) = (true, true);
     Ok(())
+}
+
+/// EmbeddingGemma in a GGUF file: Gemma 3 whose tokens attend to later ones, too.
+pub(super) fn gemma_embedding(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    extras: &mut Extras,
+) -> Result<(), ExportError> {
+    extras.embedder.is_bidirectional = true;
+    gemma3(settings, header, extras)
 }
 
 /// Refuses other activations than Gemma's.
