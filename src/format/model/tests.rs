@@ -1,5 +1,7 @@
 //! Tests of the model file's header.
 
+mod embedding;
+
 use std::ops::Range;
 
 use super::bytes::{CRC_AT, header_crc};
