@@ -12,8 +12,6 @@ use super::note;
 #[cfg(feature = "pull")]
 use super::progress::ProgressLine;
 use super::{Failure, options};
-#[cfg(feature = "serve")]
-use crate::format::Suggested;
 use crate::kernels::Kernels;
 use crate::pool::Pool;
 #[cfg(feature = "pull")]
@@ -44,13 +42,6 @@ pub(super) fn path(model: &Path) -> Result<PathBuf, Failure> {
     let Some(name) = parsed(model)? else { return Ok(model.to_owned()) };
     let found = find(&name)?.ok_or_else(|| missing(&name))?;
     Ok(found.path)
-}
-
-/// Settings of answers that come with the model whose file or folder is `path`, if a name stands for it.
-#[cfg(feature = "serve")]
-pub(super) fn suggested(path: &Path) -> Suggested {
-    let found = store::all().into_iter().find(|found| found.path == path);
-    found.map_or_else(Suggested::default, |found| found.suggested)
 }
 
 /// The file or folder that `model` stands for, like [`path`]. A person at a terminal gets a missing model fetched.

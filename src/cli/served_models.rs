@@ -58,6 +58,8 @@ enum Entry {
     Model {
         name: String,
         path: PathBuf,
+        /// The path or name that the user gave.
+        place: String,
     },
     /// Every model directly in this folder, under its file's name.
     Folder(PathBuf),
@@ -180,7 +182,7 @@ impl ServedModels {
     fn warn_of_equal_names(&self) {
         let mut names = std::collections::HashSet::new();
         for entry in &self.entries {
-            if let Entry::Model { name, path } = entry
+            if let Entry::Model { name, path, .. } = entry
                 && !names.insert(name)
             {
                 warn(&format!("{} is not served: another model is called {name}", path.display()));
@@ -209,7 +211,7 @@ impl ServedModels {
         let named = self.entries.iter().filter(is_model);
         for entry in named.chain(self.entries.iter().filter(|entry| !is_model(entry))) {
             match entry {
-                Entry::Model { name, path } => all.push((name.clone(), path.clone())),
+                Entry::Model { name, path, .. } => all.push((name.clone(), path.clone())),
                 Entry::Folder(folder) => all.extend(models_in(folder)),
                 #[cfg(feature = "tools")]
                 Entry::Auto => {
@@ -233,9 +235,7 @@ impl ServedModels {
         }
         // A full name means a model that is listed under a shorter one.
         #[cfg(feature = "tools")]
-        if let Some(path) = served_names::path_of(name)
-            && let Some(found) = all.iter().find(|(_, own)| *own == path)
-        {
+        if let Some(found) = served_names::meant_of(name, &all) {
             return Ok(found.clone());
         }
         let unreadable = |entry: &Entry| match entry {
@@ -355,8 +355,25 @@ impl ServedModels {
             note(&format!("leap: {name} is loaded in {seconds:.1} s and takes {mb:.1} MB"));
         }
         let words = (tokenizer, chat_template);
-        let model = served(listed.about, model.header(), words, suggested(path));
+        let model = served(listed.about, model.header(), words, self.suggested(name, path));
         Ok(LoadedModel { machine, model })
+    }
+
+    /// Settings of answers that come with the model that clients call `name`.
+    #[cfg(feature = "tools")]
+    fn suggested(&self, name: &str, path: &Path) -> Suggested {
+        let place = self.entries.iter().find_map(|entry| match entry {
+            Entry::Model { name: own, place, .. } if own == name => Some(place.as_str()),
+            _ => None,
+        });
+        let found = served_names::at(place.unwrap_or(name), path);
+        found.map_or_else(Suggested::default, |found| found.suggested)
+    }
+
+    /// Without checkpoints no model comes with settings.
+    #[cfg(not(feature = "tools"))]
+    fn suggested(&self, _name: &str, _path: &Path) -> Suggested {
+        Suggested::default()
     }
 
     fn describe_at(&self, name: &str, path: &Path) -> Result<DescribedModel, Failure> {
@@ -367,7 +384,7 @@ impl ServedModels {
         let vocab_size = header.vocab_size;
         let words = (Arc::new(tokenizer), header.chat_template);
         Ok(DescribedModel {
-            model: served(about, &header, words, suggested(path)),
+            model: served(about, &header, words, self.suggested(name, path)),
             ctx_len,
             vocab_size,
         })
@@ -487,7 +504,7 @@ fn entry(text: &str, is_quiet: bool) -> Result<Entry, Failure> {
             Some(alias) => alias.to_owned(),
             None => short_name(place)?.unwrap_or_else(|| name_of(&path)),
         };
-        return Ok(Entry::Model { name, path });
+        return Ok(Entry::Model { name, path, place: place.to_owned() });
     }
     match alias {
         None => Ok(Entry::Folder(path)),
@@ -564,18 +581,6 @@ fn header_and_tokenizer(path: &Path) -> Result<(Header, Tokenizer), Failure> {
     Ok((model.header().clone(), tokenizer))
 }
 
-/// Settings of answers that come with the model at `path`.
-#[cfg(feature = "tools")]
-fn suggested(path: &Path) -> Suggested {
-    names::suggested(path)
-}
-
-/// Without checkpoints no model comes with settings.
-#[cfg(not(feature = "tools"))]
-fn suggested(_path: &Path) -> Suggested {
-    Suggested::default()
-}
-
 /// The file or folder that a path or name in `--models` stands for.
 #[cfg(feature = "tools")]
 fn path_of(place: &str, is_quiet: bool) -> Result<PathBuf, Failure> {
@@ -606,8 +611,11 @@ mod tests {
 
     #[test]
     fn a_name_may_stand_before_a_path() {
-        let model =
-            |name: &str, path: &str| Entry::Model { name: name.to_owned(), path: path.into() };
+        let model = |name: &str, path: &str| Entry::Model {
+            name: name.to_owned(),
+            path: path.into(),
+            place: path.to_owned(),
+        };
         assert_eq!(entry("a/b.gguf", true).ok(), Some(model("b", "a/b.gguf")));
         assert_eq!(
             entry("gpt-4o-mini=a/b.gguf", true).ok(),

@@ -18,7 +18,10 @@ pub(super) fn on_disk(pulled: &[(String, PathBuf)]) -> Vec<(String, PathBuf)> {
     let all = store::all();
     let shorts: Vec<String> = all.iter().map(|model| model.name.short()).collect();
     let name = |(model, short): (&FoundModel, &String)| {
-        let asked = pulled.iter().find(|(_, path)| *path == model.path).map(|(name, _)| name);
+        let is_alone = all.iter().filter(|other| other.path == model.path).count() == 1;
+        let means = |name: &str| is_alone || meant(name).is_ok_and(|meant| meant == model.name);
+        let asked = pulled.iter().find(|(name, path)| *path == model.path && means(name));
+        let asked = asked.map(|(name, _)| name);
         let is_only = shorts.iter().filter(|other| *other == short).count() == 1;
         let own = || if is_only { short.clone() } else { model.name.to_string() };
         (asked.cloned().unwrap_or_else(own), model.path.clone())
@@ -26,10 +29,32 @@ pub(super) fn on_disk(pulled: &[(String, PathBuf)]) -> Vec<(String, PathBuf)> {
     all.iter().zip(&shorts).map(name).collect()
 }
 
-/// The path of the model that `name` means, if it is on this machine.
-pub(super) fn path_of(name: &str) -> Option<PathBuf> {
-    let found = names::find(&meant(name).ok()?).ok()?;
-    found.map(|found| found.path)
+/// The one of `listed` models, names and paths, that the full name `name` means.
+pub(super) fn meant_of<'l>(
+    name: &str,
+    listed: &'l [(String, PathBuf)],
+) -> Option<&'l (String, PathBuf)> {
+    let found = names::find(&meant(name).ok()?).ok()??;
+    let mut here = listed.iter().filter(|(_, path)| *path == found.path);
+    let is_it = |(own, path): &&(String, PathBuf)| {
+        at(own, path).is_some_and(|model| model.name == found.name)
+    };
+    here.clone().find(is_it).or_else(|| here.next())
+}
+
+/// The model at `path` that clients call `name`: several models may have the same file.
+pub(super) fn at(name: &str, path: &Path) -> Option<FoundModel> {
+    let mut here: Vec<FoundModel> =
+        store::all().into_iter().filter(|model| model.path == path).collect();
+    let meant = meant(name).ok();
+    let by_full_name =
+        |model: &FoundModel| meant.as_ref() == Some(&model.name) || model.name.to_string() == name;
+    let index = here
+        .iter()
+        .position(by_full_name)
+        .or_else(|| here.iter().position(|model| model.name.short() == name))
+        .or_else(|| (here.len() == 1).then_some(0))?;
+    Some(here.swap_remove(index))
 }
 
 /// The name that a client of Ollama's means: one of LEAP's, `hf.co/ORG/REPO[:QUANT]`, or a name of Ollama's registry.
@@ -87,7 +112,7 @@ fn fetch(name: &ModelName, _tell: TellProgress<'_>) -> Result<(), SourceError> {
 
 /// Removes the model at `path`, which clients call `name`, if `leap pull` or a client brought it.
 pub(super) fn delete(name: &str, path: &Path) -> Result<(), SourceError> {
-    let Some(model) = store::all().into_iter().find(|model| model.path == path) else {
+    let Some(model) = at(name, path) else {
         let path = path.display();
         return Err(SourceError::Refused(format!("{name} was not pulled: remove {path} yourself")));
     };

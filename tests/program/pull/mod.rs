@@ -196,6 +196,54 @@ fn instructions_of_ollamas_models_begin_conversations() {
     }
 }
 
+/// A model with a chat template that can be run.
+fn chatting_gguf() -> Vec<u8> {
+    const KEY: &[u8] = b"tokenizer.chat_template";
+    let mut file = whole_gguf();
+    let key = file.windows(KEY.len()).position(|bytes| bytes == KEY).unwrap();
+    // The value's type, its length and the text.
+    let at = key + KEY.len() + 4;
+    let old = u64::from_le_bytes(*file[at..].first_chunk().unwrap()) as usize;
+    let template = "{% for m in messages %}{{ m.role + m.content }}{% endfor %}";
+    // The tensors behind the fields are aligned to 32 bytes.
+    let len = old + template.len().next_multiple_of(32);
+    let template = format!("{template:<len$}");
+    let value = [&(len as u64).to_le_bytes(), template.as_bytes()].concat();
+    file.splice(at..at + 8 + old, value);
+    file
+}
+
+/// Models of one file have their own settings, also under `--models` and other names.
+#[test]
+fn models_of_one_file_keep_their_own_instructions() {
+    let hub = StandIn::start();
+    hub.put_ollama("/v2/library/tiny/manifests/told", &chatting_gguf());
+    let name = |tag: &str| format!("ollama:localhost:{}/library/tiny:{tag}", hub.port);
+    good(&hub, &["pull", &name("told")]);
+    let folder =
+        hub.home.join(&format!(".ollama/models/manifests/localhost:{}/library/tiny", hub.port));
+    let manifest = fs::read_to_string(folder.join("told")).unwrap();
+    let mut manifest: Value = serde_json::from_str(&manifest).unwrap();
+    let layers = manifest["layers"].as_array_mut().unwrap();
+    layers.retain(|layer| layer["mediaType"] != "application/vnd.ollama.image.system");
+    // The first of both in the order of names.
+    fs::write(folder.join("plain"), manifest.to_string()).unwrap();
+    let aliases = format!("a={},b={}", name("told"), name("plain"));
+    for (models, told, plain) in [("auto", "tiny:told", "tiny:plain"), (&aliases, "a", "b")] {
+        let mut command = hub.leap(&["serve", "--models", models, "--listen", "127.0.0.1:0"]);
+        command.args(["--ctx", "128", "--threads", "1"]).stdin(Stdio::null());
+        let served = Served::by(command);
+        let n_prompt = |model: &str| {
+            let body = json!({"model": model, "prompt": "hi", "stream": false,
+                "options": {"num_predict": 1}});
+            let (_, text) = ask(&served.address, "POST", "/api/generate", &body.to_string());
+            let answer: Value = serde_json::from_str(&text).unwrap();
+            answer["prompt_eval_count"].as_u64().unwrap_or_else(|| panic!("{text}"))
+        };
+        assert!(n_prompt(told) > n_prompt(plain), "{models}");
+    }
+}
+
 /// A model that another program keeps is used, and never removed.
 #[test]
 fn models_of_other_programs_are_used_and_left_alone() {
