@@ -102,8 +102,8 @@ pub(crate) fn exp(x: f64) -> f64 {
     sum * f64::from_bits(((n + 1023) as u64) << 52)
 }
 
-/// `1 / k!`.
-const INVERSE_FACTORIALS: [f64; 15] = {
+/// `1 / k!` for `k` from 0.
+pub(crate) const INVERSE_FACTORIALS: [f64; 15] = {
     let mut all = [1.0; 15];
     let mut k = 1;
     while k < all.len() {

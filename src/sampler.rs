@@ -9,7 +9,7 @@ use std::f64::consts::{LN_2, LOG2_E};
 
 use half::f16;
 
-use crate::numerics::ln;
+use crate::numerics::{INVERSE_FACTORIALS, ln};
 
 /// Number of bins: one for each non-negative finite f16, which is a distance.
 const BINS: usize = f16::INFINITY.to_bits() as usize + 1;
@@ -247,16 +247,8 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// 1 / k! for k from 0.
-const INVERSE_FACTORIALS: [f64; 9] = {
-    let mut inverses = [1.0; 9];
-    let mut k = 1;
-    while k < inverses.len() {
-        inverses[k] = inverses[k - 1] / k as f64;
-        k += 1;
-    }
-    inverses
-};
+/// Terms of the series in [`exp`].
+const TERMS: usize = 9;
 
 /// e^x for x <= 0, with the same bits on every machine. C libraries differ in the last bit.
 ///
@@ -270,7 +262,8 @@ fn exp(x: f32) -> f32 {
     // Rounds to the nearest integer, because x is not positive and the cast truncates.
     let n = (x * LOG2_E - 0.5) as i64;
     let r = x - n as f64 * LN_2;
-    let series = INVERSE_FACTORIALS.iter().rev().fold(0.0, |sum, inverse| sum * r + inverse);
+    let series =
+        INVERSE_FACTORIALS[..TERMS].iter().rev().fold(0.0, |sum, inverse| sum * r + inverse);
     let power = f64::from_bits(((n + 1023) as u64) << 52);
     (series * power) as f32
 }
