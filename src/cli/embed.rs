@@ -13,7 +13,7 @@ use super::{Failure, options, overwritten, stdout_failure};
 use crate::engine::{
     Cache, EmbedError, Embedder, Huge, Options, TextIds, VectorForm, WeightsPlace,
 };
-use crate::format::model::{Header, Pooling};
+use crate::format::model::{EmbeddingModel, Header, Pooling};
 use crate::model::{ForwardError, KvKind};
 use crate::sys::signal;
 
@@ -184,12 +184,12 @@ impl Embed {
 
     /// The model's text for the purpose that the user names.
     fn prompt_text(&self, header: &Header) -> Result<String, Failure> {
-        let Some(wanted) = &self.prompt_name else { return Ok(String::new()) };
-        let prompts = header.embedding().map_or(&[][..], |of| &of.prompts);
-        if let Some(prompt) = prompts.iter().find(|prompt| prompt.name == *wanted) {
-            return Ok(prompt.text.clone());
-        }
-        let names: Vec<&str> = prompts.iter().map(|prompt| prompt.name.as_str()).collect();
+        let embedding = header.embedding();
+        let prompt = embedding.and_then(|of| of.prompt(self.prompt_name.as_deref()));
+        let Some(wanted) = self.prompt_name.as_ref().filter(|_| prompt.is_none()) else {
+            return Ok(prompt.unwrap_or_default().to_owned());
+        };
+        let names = embedding.map(EmbeddingModel::prompt_names).unwrap_or_default();
         Err(Failure::Usage(match names.is_empty() {
             true => format!("--prompt-name {wanted:?}: the model has no prompts"),
             false => format!("--prompt-name {wanted:?}: the model has {}", names.join(", ")),
@@ -226,6 +226,9 @@ impl Embed {
     fn failure(&self, number: usize, error: &EmbedError) -> Failure {
         let line = if self.prompt.is_some() { String::new() } else { format!("line {number}: ") };
         match error {
+            EmbedError::TooLong { .. } if self.truncate => {
+                Failure::Usage(format!("{line}{error}, too few for any text"))
+            }
             EmbedError::TooLong { .. } => {
                 Failure::Usage(format!("{line}{error}; --truncate cuts it"))
             }

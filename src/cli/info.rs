@@ -303,7 +303,7 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
 
 /// How a model of embeddings makes a text's vector.
 fn embeddings(embedding: &EmbeddingModel) -> String {
-    let prompts: Vec<&str> = embedding.prompts.iter().map(|prompt| prompt.name.as_str()).collect();
+    let prompts = embedding.prompt_names();
     let names = [
         (true, format!("pooling {}", embedding.pooling.name())),
         (embedding.is_normalised, "length 1".to_owned()),

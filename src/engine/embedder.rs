@@ -129,9 +129,7 @@ impl TextIds<'_> {
             "" => self.tokenizer.encode_with_special(text, &mut ids),
             prompt => self.tokenizer.encode_with_special(&[prompt, text].concat(), &mut ids),
         }
-        let embedding = self.header.embedding();
-        let first = embedding.and_then(|of| of.first).or(self.tokenizer.bos());
-        let last = embedding.and_then(|of| of.last);
+        let [first, last] = ends(self.header, self.tokenizer);
         let n_around = usize::from(first.is_some()) + usize::from(last.is_some());
         let tokens = ids.len() + n_around;
         if tokens > self.limit && !(self.truncates && self.limit > n_around) {
@@ -141,6 +139,13 @@ impl TextIds<'_> {
         let ids: Vec<u32> = first.into_iter().chain(ids).chain(last).collect();
         if ids.is_empty() { Err(EmbedError::Empty) } else { Ok(ids) }
     }
+}
+
+/// The ids before and behind a text: those that a model of embeddings wants; BOS and none in any other.
+pub(crate) fn ends(header: &Header, tokenizer: &Tokenizer) -> [Option<u32>; 2] {
+    let embedding = header.embedding();
+    let first = embedding.and_then(|of| of.first).or(tokenizer.bos());
+    [first, embedding.and_then(|of| of.last)]
 }
 
 impl Embedder {
@@ -235,17 +240,9 @@ impl Embedder {
         let mut next = 0;
         while next < texts.len() {
             let first = next;
-            let mut n_rows = 0;
-            while let Some(text) = texts.get(next)
-                && n_rows + text.len() <= self.plan.max_batch
-                && next - first < self.plan.n_streams
-            {
-                n_rows += text.len();
-                next += 1;
-            }
-            if next == first {
+            next += self.n_at_once(texts[first..].iter());
+            if texts[first].len() > self.plan.max_batch {
                 self.run_long(&texts[first], form.pooling)?;
-                next += 1;
                 let vector = self.finish(form)?;
                 if !tell(first, vector) {
                     return Ok(());
@@ -264,6 +261,17 @@ impl Embedder {
             }
         }
         Ok(())
+    }
+
+    /// How many of `texts`, from the first on, go through the model together. At least one: a longer text than a batch goes
+    /// alone, part by part.
+    pub fn n_at_once<'t>(&self, texts: impl Iterator<Item = &'t Vec<u32>>) -> usize {
+        let mut n_rows = 0;
+        let fits = |text: &&Vec<u32>| {
+            n_rows += text.len();
+            n_rows <= self.plan.max_batch
+        };
+        texts.take(self.plan.n_streams).take_while(fits).count().max(1)
     }
 
     fn check(&self, texts: &[Vec<u32>], form: VectorForm) -> Result<(), EmbedError> {

@@ -43,6 +43,8 @@ pub use about::{EngineInfo, WeightsIn};
 pub use calibrate::{CalibrateError, calibrate};
 pub use draft_model::ModelDrafter;
 pub use drafts::{DRAFTS_MAX, DraftKind, DraftMode, Drafter};
+#[cfg(feature = "serve")]
+pub(crate) use embedder::ends;
 pub use embedder::{EmbedError, Embedder, TextIds, VectorForm};
 pub use error::{EngineError, JoinError, LeadError, StepError};
 pub use job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason};

@@ -16,7 +16,7 @@ use super::service::Service;
 use super::vectors::EmbedTicket;
 use crate::engine::{TextIds, VectorForm};
 use crate::format::json;
-use crate::format::model::Header;
+use crate::format::model::{EmbeddingModel, Header};
 
 /// Interval between checks of a waiting client.
 const LOOK: Duration = Duration::from_millis(100);
@@ -149,15 +149,15 @@ impl<'s> Wish<'s> {
             dimensions: dimensions.map(|n| n as usize),
             ..VectorForm::of(&header)
         };
-        let prompt = match fields.string("prompt_name")? {
-            None => String::new(),
-            Some(name) => {
-                let prompts = header.embedding().map_or(&[][..], |of| &of.prompts);
-                let found = prompts.iter().find(|prompt| prompt.name == name);
-                let unknown = || fields.bad("prompt_name", "is no prompt of this model");
-                found.ok_or_else(unknown)?.text.clone()
-            }
-        };
+        let name = fields.string("prompt_name")?;
+        let embedding = header.embedding();
+        let prompt = embedding.and_then(|of| of.prompt(name));
+        if prompt.is_none() && name.is_some() {
+            let names = embedding.map(EmbeddingModel::prompt_names).unwrap_or_default();
+            let problem = format!("is no prompt of this model, which has {names:?}");
+            return Err(fields.bad("prompt_name", &problem));
+        }
+        let prompt = prompt.unwrap_or_default().to_owned();
         Ok(Wish { service, header, form, truncates, prompt })
     }
 

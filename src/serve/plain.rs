@@ -8,6 +8,7 @@ use super::http::Reply;
 use super::models::Models;
 use super::odds;
 use super::service::Service;
+use crate::engine::ends;
 use crate::format::json;
 use crate::tokenizer::Tokenizer;
 
@@ -30,20 +31,26 @@ pub(super) fn metrics(models: &Models) -> Reply {
     Reply::text("text/plain; version=0.0.4", models.metrics())
 }
 
-/// `POST /tokenize`: the ids of `content`, with BOS only if `add_special` is true. Names of special tokens in the text
-/// are text, unless `parse_special` is true. `with_pieces` adds the text of each token, as llama.cpp's server does.
+/// `POST /tokenize`: the ids of `content`; if `add_special` is true, with BOS, or with the ids that a model of embeddings
+/// wants around a text. Names of special tokens in the text are text, unless `parse_special` is true. `with_pieces` adds
+/// the text of each token, as llama.cpp's server does.
 pub(super) fn tokenize(service: &Service, body: &Value) -> Result<Reply, ApiError> {
     let fields = Fields::of(body, "")?;
     service.check_model(&fields, "model")?;
     let text = fields.string("content")?.ok_or_else(|| fields.bad("content", "is not there"))?;
     let flag = |name| Ok::<bool, ApiError>(fields.flag(name)?.unwrap_or(false));
     let tokenizer = &service.model.tokenizer;
-    let adds_bos = flag("add_special")?;
-    let mut ids: Vec<u32> = tokenizer.bos().filter(|_| adds_bos).into_iter().collect();
+    let [first, last] = match (flag("add_special")?, &service.model.embeds) {
+        (false, _) => [None; 2],
+        (true, Some(header)) => ends(header, tokenizer),
+        (true, None) => [tokenizer.bos(), None],
+    };
+    let mut ids: Vec<u32> = first.into_iter().collect();
     match flag("parse_special")? {
         true => tokenizer.encode_with_special(text, &mut ids),
         false => tokenizer.encode(text, &mut ids),
     }
+    ids.extend(last);
     match flag("with_pieces")? {
         true => Ok(Reply::text("application/json", pieces(&ids, tokenizer))),
         false => Ok(Reply::json(200, &json!({"tokens": ids}))),

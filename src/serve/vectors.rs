@@ -2,7 +2,6 @@
 //!
 //! Requests that wait at the same time are computed together, which changes none of their vectors.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -18,8 +17,6 @@ use crate::sys::notify;
 
 /// How often an idle thread checks for signals.
 const IDLE_LOOK: Duration = Duration::from_millis(200);
-/// Most texts that are computed together.
-const TEXTS: usize = 64;
 
 /// A request that waits for its vectors. Dropping it cancels the job.
 pub(super) struct EmbedTicket {
@@ -74,6 +71,7 @@ impl From<EmbedError> for ApiError {
             }
             EmbedError::Empty => ApiError::field("input", message),
             EmbedError::Dimensions { .. } => ApiError::field("dimensions", message),
+            EmbedError::Forward(ForwardError::Interrupted) => Refusal::Ending.into(),
             _ => ApiError::new(500, message),
         }
     }
@@ -98,101 +96,110 @@ fn is_over() -> bool {
 impl EmbedRunner<'_> {
     /// Runs until a signal asks for the end, or all senders of commands are dropped. Requests that wait then are
     /// answered if there is time.
-    pub(super) fn run(mut self, commands: &Commands) {
+    pub(super) fn run(self, commands: &Commands) {
         self.embedder.interrupt_by(is_unwanted);
-        let mut waiting = VecDeque::new();
+        let mut running = Vec::new();
+        let mut working = None;
         loop {
             notify::alive();
             let is_ending = ending::is_asked_for();
             if is_ending {
                 notify::stopping();
             }
-            if waiting.is_empty() {
+            if running.is_empty() {
+                working.take().into_iter().for_each(|id| self.turns.end(id));
                 let patience = notify::period().map_or(IDLE_LOOK, |period| period.min(IDLE_LOOK));
                 match commands.receiver.recv_timeout(patience) {
-                    Ok(command) => obey(command, &mut waiting),
+                    Ok(command) => obey(command, &mut running),
                     Err(RecvTimeoutError::Timeout) if !is_ending => {}
                     Err(_) => return,
                 }
             }
             commands.forgive();
             while let Ok(command) = commands.receiver.try_recv() {
-                obey(command, &mut waiting);
+                obey(command, &mut running);
             }
-            waiting.retain(EmbedJob::is_wanted);
-            if !waiting.is_empty() {
-                self.compute(commands, take(&mut waiting));
+            running.retain(|running| running.job.is_wanted());
+            if !running.is_empty() {
+                let id = *working.get_or_insert_with(|| self.turns.begin());
+                let _turn = self.turns.take(id);
+                commands.begin_step();
+                step(self.embedder, &mut running);
             }
         }
     }
 }
 
-impl EmbedRunner<'_> {
-    /// Computes `jobs`, which want the same form, again if a client that has gone interrupted them.
-    fn compute(&mut self, commands: &Commands, mut jobs: Vec<EmbedJob>) {
-        let id = self.turns.begin();
-        while !jobs.is_empty() {
-            let turn = self.turns.take(id);
-            commands.begin_step();
-            compute(self.embedder, &mut jobs);
-            drop(turn);
-            jobs.retain(EmbedJob::is_wanted);
-            commands.forgive();
-        }
-        self.turns.end(id);
-    }
-}
-
-fn obey(command: Command, waiting: &mut VecDeque<EmbedJob>) {
+fn obey(command: Command, running: &mut Vec<Running>) {
     match command {
-        Command::Embed(job) => waiting.push_back(*job),
+        Command::Embed(job) => running.push(Running::new(*job)),
         // The endpoints of texts refuse such a model before they submit a job.
         Command::Submit(_, answers, index) => answers.end(index, Ok(Outcome::INTERRUPTED)),
         Command::Cancel(_) => {}
     }
 }
 
-/// The first jobs, as long as they want the same form and are not too many.
-fn take(waiting: &mut VecDeque<EmbedJob>) -> Vec<EmbedJob> {
-    let mut jobs: Vec<EmbedJob> = Vec::new();
-    let mut n_texts = 0;
-    while let Some(job) = waiting.front() {
-        let is_other = jobs.first().is_some_and(|first| first.form != job.form);
-        if !jobs.is_empty() && (is_other || n_texts + job.texts.len() > TEXTS) {
-            break;
-        }
-        n_texts += job.texts.len();
-        jobs.extend(waiting.pop_front());
-    }
-    jobs
+/// A job, and the vectors of its first texts.
+struct Running {
+    job: EmbedJob,
+    vectors: Vec<Vec<f32>>,
 }
 
-/// Computes `jobs` and answers them. Those of an interrupted batch stay, unless the program ends.
-fn compute(embedder: &mut Embedder, jobs: &mut Vec<EmbedJob>) {
-    let Some(first) = jobs.first() else { return };
-    let texts: Vec<Vec<u32>> = jobs.iter().flat_map(|job| job.texts.iter().cloned()).collect();
-    let mut vectors = Vec::with_capacity(texts.len());
-    let result = embedder.embed(&texts, first.form, &mut |_, vector| {
+impl Running {
+    fn new(job: EmbedJob) -> Running {
+        Running { vectors: Vec::with_capacity(job.texts.len()), job }
+    }
+
+    /// Texts without a vector.
+    fn rest(&self) -> &[Vec<u32>] {
+        &self.job.texts[self.vectors.len()..]
+    }
+
+    fn answer(self, error: Option<EmbedError>) {
+        // A client that has gone needs no vectors.
+        let _ = self.job.reply.send(error.map_or(Ok(self.vectors), Err));
+    }
+}
+
+/// Computes the next batch of texts, and answers the jobs that are through. The next call begins with another job, so
+/// that a long one does not keep others waiting. An interrupted batch is computed again, unless the program ends.
+fn step(embedder: &mut Embedder, running: &mut Vec<Running>) {
+    let form = running[0].job.form;
+    let n_jobs = running.iter().take_while(|running| running.job.form == form).count();
+    let alike = &mut running[..n_jobs];
+    let n = embedder.n_at_once(alike.iter().flat_map(Running::rest));
+    let (n_first, result) = (alike[0].rest().len(), batch(embedder, alike, n));
+    // A text of a later job may be at fault.
+    let result = match &result {
+        Err(error) if n > n_first && !is_interruption(error) => batch(embedder, alike, n_first),
+        _ => result,
+    };
+    match result {
+        Ok(()) => running.rotate_left(1),
+        Err(error) if is_interruption(&error) && !ending::is_over() => {}
+        Err(error) => running.remove(0).answer(Some(error)),
+    }
+    for done in running.extract_if(.., |running| running.rest().is_empty()) {
+        done.answer(None);
+    }
+}
+
+fn is_interruption(error: &EmbedError) -> bool {
+    matches!(error, EmbedError::Forward(ForwardError::Interrupted))
+}
+
+/// Computes the next `n` texts.
+fn batch(embedder: &mut Embedder, running: &mut [Running], n: usize) -> Result<(), EmbedError> {
+    let texts: Vec<Vec<u32>> = running.iter().flat_map(Running::rest).take(n).cloned().collect();
+    let mut vectors = Vec::with_capacity(n);
+    embedder.embed(&texts, running[0].job.form, &mut |_, vector| {
         vectors.push(vector.to_vec());
         true
-    });
-    match result {
-        Err(EmbedError::Forward(ForwardError::Interrupted)) if !ending::is_over() => {}
-        // One text may be at fault: the jobs are computed one by one.
-        Err(_) if jobs.len() > 1 => {
-            let alone = jobs.drain(..).map(|job| vec![job]).collect::<Vec<_>>();
-            for mut job in alone {
-                compute(embedder, &mut job);
-                jobs.append(&mut job);
-            }
-        }
-        result => {
-            let mut vectors = vectors.into_iter();
-            for job in jobs.drain(..) {
-                let own = vectors.by_ref().take(job.texts.len()).collect();
-                // A client that has gone needs no vectors.
-                let _ = job.reply.send(result.clone().map(|()| own));
-            }
-        }
+    })?;
+    let mut vectors = vectors.into_iter();
+    for running in running {
+        let n_missing = running.rest().len();
+        running.vectors.extend(vectors.by_ref().take(n_missing));
     }
+    Ok(())
 }

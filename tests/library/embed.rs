@@ -308,10 +308,26 @@ fn changed(name: &str, file: &str, change: impl Fn(&mut Value)) -> Folder {
 }
 
 #[test]
+fn the_default_prompt_goes_before_texts_of_no_purpose() {
+    let file = "config_sentence_transformers.json";
+    let default = |json: &mut Value| json["default_prompt_name"] = json!("query");
+    let folder = changed("nomic-embed-tiny", file, default);
+    let [own, with_default] = [package("tests/golden/nomic-embed-tiny"), folder.path().into()]
+        .map(|source| Case::of(&source, Weights::F32));
+    let of = |case: &Case| case.model.header().embedding().unwrap().clone();
+    assert_eq!(of(&own).prompt(None), None);
+    assert_eq!(of(&with_default).prompt(None), Some("search_query: "));
+    for case in [&own, &with_default] {
+        assert_eq!(of(case).prompt(Some("document")), Some("search_document: "));
+        assert_eq!(of(case).prompt_names(), ["document", "query"]);
+    }
+}
+
+#[test]
 fn hostile_configurations_get_one_clear_error() {
     let options = ExportOptions { weights: Weights::F32, ctx: None, verify: false };
     let huge = json!(1u64 << 40);
-    let cases: [(&str, &str, &str, Value, &str); 16] = [
+    let cases: [(&str, &str, &str, Value, &str); 18] = [
         ("bert-embed-tiny", "modules.json", "/0/path", json!("../x"), "a module in"),
         ("bert-embed-tiny", "modules.json", "/1/type", json!("a.Magic"), "Magic"),
         (
@@ -322,6 +338,14 @@ fn hostile_configurations_get_one_clear_error() {
             "no module of pooling",
         ),
         ("bert-embed-tiny", "modules.json", "", json!({}), "no list"),
+        ("gemma3-embed-tiny", "modules.json", "/2/type", json!("a.Normalize"), "in this place"),
+        (
+            "nomic-embed-tiny",
+            "config_sentence_transformers.json",
+            "",
+            json!({"prompts": {"a": "b"}, "default_prompt_name": "c"}),
+            "default_prompt_name",
+        ),
         (
             "bert-embed-tiny",
             "1_Pooling/config.json",

@@ -59,8 +59,22 @@ pub struct EmbeddingModel {
     pub first: Option<u32>,
     /// Id behind a text.
     pub last: Option<u32>,
-    /// Texts that go before a text, by their names.
+    /// Texts that go before a text, by their names. One without a name goes before texts of no named purpose.
     pub prompts: Vec<Prompt>,
+}
+
+impl EmbeddingModel {
+    /// The text that goes before a text of this purpose, or before any if there is no name; `None` if there is none.
+    pub fn prompt(&self, name: Option<&str>) -> Option<&str> {
+        let prompt = self.prompts.iter().find(|prompt| prompt.name == name.unwrap_or_default());
+        prompt.map(|prompt| prompt.text.as_str())
+    }
+
+    /// The purposes that have a prompt.
+    pub fn prompt_names(&self) -> Vec<&str> {
+        let names = self.prompts.iter().map(|prompt| prompt.name.as_str());
+        names.filter(|name| !name.is_empty()).collect()
+    }
 }
 
 /// Layers like BERT's: LayerNorm behind attention and behind the feed-forward layer.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -146,6 +147,8 @@ fn all_endpoints_give_the_reference_s_vectors() {
     let long = "a ".repeat(500);
     let cut = served.post("/api/embed", &json!({"input": long}));
     assert_eq!(cut["prompt_eval_count"], 96);
+    let text = json!({"content": texts[1], "add_special": true, "parse_special": true});
+    assert_eq!(served.post("/tokenize", &text)["tokens"], golden["ids"][1]);
     let shown = served.post("/api/show", &json!({"model": "embed"}));
     assert_eq!(shown["capabilities"], json!(["embedding"]));
 }
@@ -186,6 +189,33 @@ fn bad_requests_get_one_clear_error() {
     let (status, body) = post(&served, "/v1/embeddings", &json!({"model": "x", "input": "a"}));
     assert!(status == "404" && body["error"]["code"] == "model_not_found", "{body}");
     assert_eq!(served.post("/v1/embeddings", &json!({"input": []}))["data"], json!([]));
+}
+
+/// Requests share batches: a short one is not kept waiting by one that takes many, nor by one whose client has gone.
+#[test]
+fn short_requests_come_between_the_batches_of_long_ones() {
+    let (folder, golden) = exported(MODEL);
+    let served = serve(&[folder.join("embed.bin").to_str().unwrap()]);
+    let short = json!({"input": golden["texts"][1]});
+    let wanted = served.post("/v1/embeddings", &short);
+    let texts: Vec<&Value> = (0..2000).map(|n| &golden["texts"][n % 5]).collect();
+    let long = json!({"input": texts});
+    served.begin_and_leave("/v1/embeddings", &long);
+    let answered = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let of_long = scope.spawn(|| {
+            let answer = served.post("/v1/embeddings", &long);
+            (answer, answered.load(Ordering::SeqCst))
+        });
+        while !of_long.is_finished() {
+            assert_eq!(served.post("/v1/embeddings", &short), wanted);
+            answered.fetch_add(1, Ordering::SeqCst);
+        }
+        let (answer, n_before) = of_long.join().unwrap();
+        assert_eq!(answer["data"].as_array().unwrap().len(), 2000);
+        assert_eq!(answer["data"][1996]["embedding"], wanted["data"][0]["embedding"]);
+        assert!(n_before >= 3, "{n_before} answers while 2,000 texts were computed");
+    });
 }
 
 /// Clients that leave, and many at the same time, change nothing.

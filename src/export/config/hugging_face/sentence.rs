@@ -12,6 +12,9 @@ use crate::export::json;
 use crate::format::excerpt;
 use crate::format::model::{EmbeddingModel, Header, Pooling, Prompt};
 
+/// The modules that LEAP has, in the order in which a text goes through them.
+const ORDER: [&str; 4] = ["Transformer", "Pooling", "Dense", "Normalize"];
+
 /// Reads what the folder says about embeddings. A model without such files is one of embeddings if it can be nothing else.
 pub(super) fn read(
     dir: &Path,
@@ -33,6 +36,7 @@ pub(super) fn read(
     let bad = |problem: String| ExportError::BadFile { path: path.clone(), problem };
     let modules = modules.as_array().ok_or_else(|| bad("no list of modules".to_owned()))?;
     let (mut pooling, mut is_normalised, mut dense) = (None, false, Vec::new());
+    let mut last = 0;
     for module in modules {
         let text = |name| module.get(name).and_then(Value::as_str).unwrap_or_default();
         let folder = text("path");
@@ -40,13 +44,20 @@ pub(super) fn read(
             return Err(bad(format!("a module in {}", excerpt(folder))));
         }
         let folder = dir.join(folder);
-        match text("type").rsplit('.').next().unwrap_or_default() {
+        let kind = text("type").rsplit('.').next().unwrap_or_default();
+        let place = ORDER.iter().position(|other| *other == kind).unwrap_or(ORDER.len());
+        if place < last || (place == last && kind == "Pooling") {
+            let what = format!("a module {kind} in this place; the order is {}", ORDER.join(", "));
+            return Err(ExportError::Unsupported { path, what });
+        }
+        last = place;
+        match kind {
             "Transformer" => {}
             "Pooling" => pooling = Some(self::pooling(&folder.join("config.json"))?),
             "Dense" => dense.push(folder),
             "Normalize" => is_normalised = true,
             other => {
-                let what = format!("a module of type {}", excerpt(other));
+                let what = format!("a module of type {:?}", excerpt(other));
                 return Err(ExportError::Unsupported { path, what });
             }
         }
@@ -133,7 +144,8 @@ fn dense_dim(dense: &[PathBuf], dim: usize, modules: &Path) -> Result<usize, Exp
         }
         let input = fields.required_size("in_features")?;
         if widths.last() != Some(&input) {
-            return Err(fields.bad(format!("in_features is {input}, wanted {:?}", widths.last())));
+            let wanted = widths.last().copied().unwrap_or_default();
+            return Err(fields.bad(format!("in_features is {input}, wanted {wanted}")));
         }
         widths.push(fields.required_size("out_features")?);
     }
@@ -146,7 +158,7 @@ fn dense_dim(dense: &[PathBuf], dim: usize, modules: &Path) -> Result<usize, Exp
     }
 }
 
-/// The prompts of the model, in the order of their names.
+/// The prompts of the model, in the order of their names. The default one stands first, under an empty name, too.
 fn prompts(path: &Path) -> Result<Vec<Prompt>, ExportError> {
     if !path.exists() {
         return Ok(Vec::new());
@@ -164,6 +176,12 @@ fn prompts(path: &Path) -> Result<Vec<Prompt>, ExportError> {
     for (name, text) in prompts {
         let text = text.as_str().ok_or_else(|| bad("a prompt that is no string"))?;
         found.push(Prompt { name: name.clone(), text: text.to_owned() });
+    }
+    let default = json.get("default_prompt_name").filter(|name| !name.is_null());
+    if let Some(default) = default {
+        let named = found.iter().find(|prompt| *default == prompt.name.as_str());
+        let named = named.ok_or_else(|| bad("default_prompt_name is none of them"))?;
+        found.push(Prompt { name: String::new(), text: named.text.clone() });
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
