@@ -230,12 +230,16 @@ fn compute(
     if texts.is_empty() {
         return Ok(Some(Vec::new()));
     }
+    let (start, n_tokens) = (Instant::now(), texts.iter().map(Vec::len).sum());
     let mut ticket = EmbedTicket::submit(&service.queue, texts, form)?;
     loop {
         if let Some(vectors) = ticket.wait(LOOK) {
-            return vectors.map(Some);
+            let vectors = vectors?;
+            service.metrics.count_vectors(n_tokens, Some(start.elapsed()));
+            return Ok(Some(vectors));
         }
         if connection.look_after().is_err() {
+            service.metrics.count_vectors(n_tokens, None);
             return Ok(None);
         }
     }

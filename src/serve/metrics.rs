@@ -214,6 +214,19 @@ impl Metrics {
         }
     }
 
+    /// Counts an answered request of embeddings for texts of `tokens` tokens, after this time; or one whose client has
+    /// gone, if there is none.
+    pub(super) fn count_vectors(&self, tokens: usize, time: Option<Duration>) {
+        match time {
+            Some(time) => {
+                add(&self.asked.answers, 1);
+                add(&self.prompt_tokens, tokens as u64);
+                add(&self.prompt_us, us(time));
+            }
+            None => add(&self.asked.cancelled_answers, 1),
+        }
+    }
+
     pub(super) fn set_totals(&self, totals: &Totals) {
         self.prompt_tokens.store(totals.prompt_tokens, Ordering::Relaxed);
         self.prompt_us.store(us(totals.prompt), Ordering::Relaxed);

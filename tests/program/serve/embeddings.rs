@@ -147,6 +147,10 @@ fn all_endpoints_give_the_reference_s_vectors() {
     let long = "a ".repeat(500);
     let cut = served.post("/api/embed", &json!({"input": long}));
     assert_eq!(cut["prompt_eval_count"], 96);
+    let (_, metrics) = ask(&served.address, "GET", "/metrics", "");
+    // Two inputs by two endpoints, one in base64, and the texts one by one.
+    let n_answers = 4 + 1 + wanted.len() + 3;
+    assert!(metrics.contains(&format!("leap_answers_total {n_answers}\n")), "{metrics}");
     let text = json!({"content": texts[1], "add_special": true, "parse_special": true});
     assert_eq!(served.post("/tokenize", &text)["tokens"], golden["ids"][1]);
     let shown = served.post("/api/show", &json!({"model": "embed"}));
