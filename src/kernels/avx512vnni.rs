@@ -109,6 +109,7 @@ const fn table<const HINT: i32>(
         soften: zmm::soften,
         soften_4: zmm::soften_4,
         swiglu: zmm::swiglu,
+        gelu: zmm::gelu,
         convolve: zmm::convolve,
         delta_rule: zmm::delta_rule,
         scan: zmm::scan,

@@ -515,6 +515,16 @@ impl Kernels {
         call!(self.table.scan(steps, factors, state, out))
     }
 
+    /// GELU by the error function (arXiv:1606.08415): `out = x · (1 + erf(x / sqrt(2))) / 2`.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn gelu(&self, x: &[f32], out: &mut [f32]) {
+        assert_eq!(x.len(), out.len());
+        call!(self.table.gelu(x, out))
+    }
+
     /// `out *= sigmoid(gate)`.
     ///
     /// # Panics

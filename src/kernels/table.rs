@@ -63,6 +63,7 @@ pub(super) struct Table {
     /// A convolution of one position; see [`super::recurrence`].
     pub(super) convolve: unsafe fn(&[&[f32]], Convolution<'_>, &mut [f32]),
     pub(super) gate: unsafe fn(&[f32], &mut [f32]),
+    pub(super) gelu: unsafe fn(&[f32], &mut [f32]),
     pub(super) delta_controls: unsafe fn(&mut [f32], &[f32], &[f32]),
     pub(super) delta_rule: Update,
     pub(super) steps: unsafe fn(&mut [f32], &[f32]),

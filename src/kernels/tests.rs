@@ -448,10 +448,12 @@ fn elementwise_kernels_equal_scalar_in_every_tier() {
             kernels.add(&mut sum, &y);
             kernels.swiglu(&x, &y, &mut gated);
             kernels.rms_norm(&y, &x, 1e-5, &mut norm);
+            let mut gelu = vec![0.0; n];
+            kernels.gelu(&x, &mut gelu);
             let mut kv = vec![f16::ONE; n];
             kernels.store_kv(&x, &mut kv);
             let kv: Vec<f32> = kv.iter().map(|x| x.to_f32()).collect();
-            [bits(&sum), bits(&gated), bits(&norm), bits(&kv)]
+            [bits(&sum), bits(&gated), bits(&norm), bits(&gelu), bits(&kv)]
         };
         let wanted = run(scalar());
         for tier in tiers() {

@@ -95,6 +95,11 @@ macro_rules! float_kernels {
         }
 
         $(#[$attr])?
+        pub(super) fn gelu(x: &[f32], out: &mut [f32]) {
+            $crate::kernels::float::gelu(x, out);
+        }
+
+        $(#[$attr])?
         pub(super) fn convolve(
             inputs: &[&[f32]],
             convolution: $crate::kernels::recurrence::Convolution<'_>,
@@ -152,6 +157,7 @@ macro_rules! float_kernels {
             add,
             convolve,
             gate,
+            gelu,
             delta_controls,
             delta_rule,
             steps,

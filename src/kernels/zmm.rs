@@ -361,6 +361,12 @@ fn lanes_of(x: __m128) -> [f32; 4] {
     lanes
 }
 
+/// See [`super::Kernels::gelu`].
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn gelu(x: &[f32], out: &mut [f32]) {
+    float::gelu(x, out);
+}
+
 /// See [`super::Kernels::swiglu`].
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 pub(super) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
