@@ -51,8 +51,7 @@ pub(super) fn openai(
     };
     let wish = Wish::read(service, &fields, false)?;
     let texts = wish.texts(&fields, "input")?;
-    let n_tokens: usize = texts.iter().map(Vec::len).sum();
-    let Some(vectors) = compute(service, connection, texts, wish.form)? else {
+    let Some((vectors, n_tokens)) = compute(service, connection, texts, wish.form)? else {
         return Ok(Sent::Gone);
     };
     let mut text = r#"{"object":"list","data":["#.to_owned();
@@ -86,8 +85,7 @@ pub(super) fn ollama(
     service.check_model(&fields, "model")?;
     let wish = Wish::read(service, &fields, fields.flag("truncate")?.unwrap_or(true))?;
     let texts = wish.texts(&fields, "input")?;
-    let n_tokens: usize = texts.iter().map(Vec::len).sum();
-    let Some(vectors) = compute(service, connection, texts, wish.form)? else {
+    let Some((vectors, n_tokens)) = compute(service, connection, texts, wish.form)? else {
         return Ok(Sent::Gone);
     };
     let model = json::compact(&json!(service.model.about.name));
@@ -115,7 +113,7 @@ pub(super) fn old_ollama(
     let wish = Wish::read(service, &fields, true)?;
     let prompt = fields.string("prompt")?.ok_or_else(|| fields.bad("prompt", "is not there"))?;
     let texts = vec![wish.ids(prompt, "prompt")?];
-    let Some(vectors) = compute(service, connection, texts, wish.form)? else {
+    let Some((vectors, _)) = compute(service, connection, texts, wish.form)? else {
         return Ok(Sent::Gone);
     };
     let mut text = r#"{"embedding":"#.to_owned();
@@ -220,15 +218,15 @@ impl<'s> Wish<'s> {
     }
 }
 
-/// Computes the vectors of texts; `None` if the client has gone meanwhile.
+/// Computes the vectors of texts, and counts their tokens; `None` if the client has gone meanwhile.
 fn compute(
     service: &Service,
     connection: &mut Connection,
     texts: Vec<Vec<u32>>,
     form: VectorForm,
-) -> Result<Option<Vec<Vec<f32>>>, ApiError> {
+) -> Result<Option<(Vec<Vec<f32>>, usize)>, ApiError> {
     if texts.is_empty() {
-        return Ok(Some(Vec::new()));
+        return Ok(Some((Vec::new(), 0)));
     }
     let (start, n_tokens) = (Instant::now(), texts.iter().map(Vec::len).sum());
     let mut ticket = EmbedTicket::submit(&service.queue, texts, form)?;
@@ -236,7 +234,7 @@ fn compute(
         if let Some(vectors) = ticket.wait(LOOK) {
             let vectors = vectors?;
             service.metrics.count_vectors(n_tokens, Some(start.elapsed()));
-            return Ok(Some(vectors));
+            return Ok(Some((vectors, n_tokens)));
         }
         if connection.look_after().is_err() {
             service.metrics.count_vectors(n_tokens, None);

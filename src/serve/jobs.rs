@@ -127,7 +127,7 @@ impl JobQueue {
         taken.map(drop).map_err(|_| Refusal::Full)
     }
 
-    /// Counts one open job less. If its client has gone and there are no others, nobody wants the rest of the work.
+    /// Counts one open job less. If its client has gone, and no other job is open, the running batch is interrupted.
     pub(super) fn close_one(&self, is_abandoned: bool) {
         if self.open.fetch_sub(1, Ordering::Relaxed) == 1 && is_abandoned {
             ABANDONED.store(self.number, Ordering::Relaxed);

@@ -39,10 +39,11 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
             None => {}
         }
     }
-    header.norm_eps = match fields.number("attention.layer_norm_epsilon")? {
-        Some(eps) if family.is_encoder() => eps as f32,
-        _ => fields.required_number("attention.layer_norm_rms_epsilon")? as f32,
+    let eps = match family.is_encoder() {
+        true => "attention.layer_norm_epsilon",
+        false => "attention.layer_norm_rms_epsilon",
     };
+    header.norm_eps = fields.required_number(eps)? as f32;
     let mut extras = Extras::default();
     header.max_seq_len = settings.ctx((CTX, &mut extras.notes))?;
     rope::read((&fields, family), checkpoint, &mut header, &mut extras.notes)?;

@@ -47,7 +47,7 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
     };
     let mut header = dims.header(ffn_dim, fields.required_size("vocab_size")?);
     header.max_seq_len = settings.ctx((CTX, &mut extras.notes))?;
-    header.norm_eps = norm_eps(&fields)?;
+    header.norm_eps = norm_eps(&fields, family)?;
     rope::read(&fields, family, &mut header, &mut extras)?;
     family.configure(&settings, &mut header, &mut extras)?;
     read_biases(&fields, &mut header, &mut extras)?;
@@ -66,12 +66,12 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
 }
 
 /// Epsilon of norms; BERT's have another name and another value if it is missing.
-fn norm_eps(fields: &JsonFields<'_>) -> Result<f32, ExportError> {
+fn norm_eps(fields: &JsonFields<'_>, family: &Family) -> Result<f32, ExportError> {
     let mut found = None;
     for name in ["rms_norm_eps", "norm_eps", "layer_norm_eps"] {
         found = found.or(fields.number(name)?);
     }
-    Ok(found.unwrap_or(1e-6) as f32)
+    Ok(found.unwrap_or(if family.is_encoder() { 1e-12 } else { 1e-6 }) as f32)
 }
 
 /// Finds the family. An unknown one is refused by its name.
