@@ -84,7 +84,11 @@ pub(super) fn ollama(
     let fields = Fields::of(body, "")?;
     service.check_model(&fields, "model")?;
     let wish = Wish::read(service, &fields, fields.flag("truncate")?.unwrap_or(true))?;
-    let texts = wish.texts(&fields, "input")?;
+    // Clients have a model loaded that way.
+    let texts = match fields.get("input") {
+        None => Vec::new(),
+        Some(_) => wish.texts(&fields, "input")?,
+    };
     let Some((vectors, n_tokens)) = compute(service, connection, texts, wish.form)? else {
         return Ok(Sent::Gone);
     };

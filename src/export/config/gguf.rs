@@ -190,8 +190,10 @@ fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), Expor
             _ => {}
         }
     }
-    if fields.flag("attention.causal")? == Some(false) && !family.allows("attention.causal") {
-        return refuse(format!("{} false", fields.key("attention.causal")));
+    // Families that allow the key attend both ways, and may only say false; others may only say true.
+    let is_both_ways = family.allows("attention.causal");
+    if let Some(is_causal) = fields.flag("attention.causal")?.filter(|is| *is == is_both_ways) {
+        return refuse(format!("{} {is_causal}", fields.key("attention.causal")));
     }
     // A list has a number for each layer; LEAP has one number for all.
     for name in [

@@ -193,6 +193,7 @@ fn bad_requests_get_one_clear_error() {
     let (status, body) = post(&served, "/v1/embeddings", &json!({"model": "x", "input": "a"}));
     assert!(status == "404" && body["error"]["code"] == "model_not_found", "{body}");
     assert_eq!(served.post("/v1/embeddings", &json!({"input": []}))["data"], json!([]));
+    assert_eq!(served.post("/api/embed", &json!({"model": "embed"}))["embeddings"], json!([]));
 }
 
 /// Requests share batches: a short one is not kept waiting by one that takes many, nor by one whose client has gone.
