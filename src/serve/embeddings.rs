@@ -222,13 +222,16 @@ impl<'s> Wish<'s> {
     }
 }
 
+/// Vectors of texts, and the number of the texts' tokens.
+type Computed = (Vec<Vec<f32>>, usize);
+
 /// Computes the vectors of texts, and counts their tokens; `None` if the client has gone meanwhile.
 fn compute(
     service: &Service,
     connection: &mut Connection,
     texts: Vec<Vec<u32>>,
     form: VectorForm,
-) -> Result<Option<(Vec<Vec<f32>>, usize)>, ApiError> {
+) -> Result<Option<Computed>, ApiError> {
     if texts.is_empty() {
         return Ok(Some((Vec::new(), 0)));
     }
