@@ -5,7 +5,7 @@ use super::prefix::Store;
 use super::team::TeamLead;
 use crate::model::{
     AssembleError, Batch, CheckError, ForwardError, KvPlace, PageChange, Plan, Precision, Share,
-    Span, Stage, StageInfo, StartError, Transformer,
+    Span, Stage, StageInfo, StartError, StatePlace, Transformer,
 };
 
 /// This node's stage. If the node leads a team, its transformer has only a part of each matrix's rows.
@@ -139,6 +139,21 @@ impl Stage for OwnStage {
 
     fn write_kv(&mut self, part: KvPlace, first: usize, bytes: &[u8]) -> bool {
         self.team.is_none() && self.transformer.write_kv(part, first, bytes)
+    }
+
+    fn state_bytes(&self) -> usize {
+        match self.team {
+            None => self.transformer.state_bytes(),
+            Some(_) => 0,
+        }
+    }
+
+    fn read_state(&mut self, part: StatePlace, out: &mut [u8]) -> bool {
+        self.team.is_none() && self.transformer.read_state(part, out)
+    }
+
+    fn write_state(&mut self, part: StatePlace, bytes: &[u8]) -> bool {
+        self.team.is_none() && self.transformer.write_state(part, bytes)
     }
 
     fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {

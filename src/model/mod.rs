@@ -53,7 +53,7 @@ pub use packer::{PackError, PackProgress, PackReport, PackWatch, cached_layers};
 pub use plan::{KV_PAGE, KvPlan, PageChange, PagePair, Plan, PlanError, WindowPlan};
 pub use precision::Precision;
 pub use share::Share;
-pub use stage::{AssembleError, KvPlace, Stage, StageInfo};
+pub use stage::{AssembleError, KvPlace, Stage, StageInfo, StatePlace};
 pub use start_error::StartError;
 pub use state::REWIND_ROWS;
 pub use synthetic::{Shape, SyntheticError};

@@ -53,6 +53,22 @@ impl<'a> RecurrentBuffers<'a> {
         })
     }
 
+    /// The state in `slot` of the recurrent layer `index`: its history, then its units.
+    pub(super) fn state_parts(
+        self,
+        shape: &StateShape,
+        (index, slot): (usize, usize),
+    ) -> impl Iterator<Item = &'a mut [f32]> + use<'a> {
+        let RecurrentBuffers { matrices, histories, .. } = self;
+        let (history_len, unit_len) = (shape.history_len(), shape.unit_len());
+        let history = index * shape.histories_of_layer() + slot * history_len;
+        let history = &mut histories[history..][..history_len];
+        let of_layer = shape.matrices_of_layer();
+        let matrices = &mut matrices[index * of_layer..][..of_layer];
+        let units = matrices.chunks_exact_mut(shape.slots_of_unit().max(1));
+        [history].into_iter().chain(units.map(move |unit| &mut unit[slot * unit_len..][..unit_len]))
+    }
+
     /// All buffers, borrowed for a shorter time.
     pub(super) fn whole(&mut self) -> RecurrentBuffers<'_> {
         let RecurrentBuffers { rows, matrices, histories, journal } = self;

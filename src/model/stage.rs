@@ -106,6 +106,22 @@ pub trait Stage {
     /// Writes `bytes` to a layer's part of a page, from byte `first` on; `false` if there is no room there.
     fn write_kv(&mut self, part: KvPlace, first: usize, bytes: &[u8]) -> bool;
 
+    /// Bytes of a recurrent layer's part of a state. Their format depends on the model alone. 0 if the model has no
+    /// recurrent layers, or states cannot be read or written from outside.
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    /// Reads a layer's part of a checkpoint, `[state_bytes]`; `false` if it does not exist.
+    fn read_state(&mut self, _part: StatePlace, _out: &mut [u8]) -> bool {
+        false
+    }
+
+    /// Writes a layer's part of a checkpoint, `[state_bytes]`; `false` if it does not exist.
+    fn write_state(&mut self, _part: StatePlace, _bytes: &[u8]) -> bool {
+        false
+    }
+
     /// Logits, `[n, vocab_size]`, of rows given as `bytes`, which are outputs of the model's last layer. The
     /// rows of the stage stay unchanged.
     ///
@@ -133,6 +149,15 @@ pub struct KvPlace {
     pub layer: usize,
     /// Index of the page; among the pages for layers with a window if the layer has these.
     pub page: usize,
+}
+
+/// Place of a recurrent layer's part of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatePlace {
+    /// Index of the layer in the model.
+    pub layer: usize,
+    /// Number of the checkpoint.
+    pub checkpoint: u32,
 }
 
 /// Description of a stage.

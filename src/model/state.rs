@@ -55,6 +55,16 @@ impl StateShape {
         2 * self.n_streams + index as usize
     }
 
+    /// Slot of a checkpoint; `None` if it does not exist.
+    pub(super) fn slot_of(&self, index: u32) -> Option<usize> {
+        ((index as usize) < self.n_checkpoints).then(|| self.checkpoint(index))
+    }
+
+    /// Values of one layer's part of one state.
+    pub(super) fn part_len(&self) -> usize {
+        self.history_len() + self.units() * self.unit_len()
+    }
+
     /// Columns of a unit.
     pub(super) fn columns(&self) -> usize {
         let [_, columns] = self.mixer.state_dims();
@@ -180,6 +190,11 @@ impl States {
         })
     }
 
+    /// Index among the share's recurrent layers of its `layer`; `None` if that layer has no state.
+    pub(super) fn find_index(&self, layer: usize) -> Option<usize> {
+        self.layers.get(layer).copied().flatten()
+    }
+
     /// Index among the share's recurrent layers of its `layer`.
     pub(super) fn index(&self, layer: usize) -> usize {
         self.layers[layer].expect("only a recurrent layer has a state")
@@ -223,7 +238,7 @@ impl States {
     fn add(&mut self, index: usize, span: &Span, rows: Range<usize>) -> Result<(), ForwardError> {
         let Span { stream, pos, state: StateUse { from, to }, .. } = *span;
         let missing = ForwardError::State { stream, pos };
-        let is_checkpoint = |index: u32| (index as usize) < self.shape.n_checkpoints;
+        let is_checkpoint = |index: u32| self.shape.slot_of(index).is_some();
         if !from.into_iter().chain(to).all(is_checkpoint) {
             return Err(missing);
         }

@@ -16,7 +16,7 @@ use super::pass::{Pass, Positions};
 use super::plan::{PageChange, Plan};
 use super::precision::Precision;
 use super::rope::Frequencies;
-use super::stage::{KvPlace, Stage, StageInfo};
+use super::stage::{KvPlace, Stage, StageInfo, StatePlace};
 use super::start_error::StartError;
 use super::state::States;
 use super::team::Team;
@@ -221,6 +221,16 @@ impl Transformer {
         let range = self.kv.part_range(layer, page)?;
         let (_, buffers) = self.begin(&[]);
         Some(buffers.kv.into_bytes(range))
+    }
+
+    /// A layer's part of a checkpoint, in pieces; `None` if it does not exist.
+    fn state_part(&mut self, place: StatePlace) -> Option<impl Iterator<Item = &mut [f32]>> {
+        let layer = place.layer.checked_sub(self.model.share().layers.start)?;
+        let states = self.states.as_ref()?;
+        let (shape, index) = (states.shape, states.find_index(layer)?);
+        let slot = shape.slot_of(place.checkpoint)?;
+        let (_, buffers) = self.begin(&[]);
+        Some(buffers.recurrent.state_parts(&shape, (index, slot)))
     }
 
     /// Whether a stream with pages of its own can continue from `pos`: all positions in the window of `pos`
@@ -444,6 +454,38 @@ impl Stage for Transformer {
         let part = self.kv_part(part).and_then(|part| part.get_mut(first..));
         let place = part.and_then(|rest| rest.get_mut(..bytes.len()));
         place.map(|place| place.copy_from_slice(bytes)).is_some()
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.states.as_ref().map_or(0, |states| states.shape.part_len() * size_of::<f32>())
+    }
+
+    fn read_state(&mut self, part: StatePlace, mut out: &mut [u8]) -> bool {
+        if out.len() != self.state_bytes() {
+            return false;
+        }
+        let Some(parts) = self.state_part(part) else { return false };
+        for part in parts {
+            let bytes: &[u8] = bytemuck::cast_slice(part);
+            let (place, rest) = std::mem::take(&mut out).split_at_mut(bytes.len());
+            place.copy_from_slice(bytes);
+            out = rest;
+        }
+        true
+    }
+
+    fn write_state(&mut self, part: StatePlace, mut bytes: &[u8]) -> bool {
+        if bytes.len() != self.state_bytes() {
+            return false;
+        }
+        let Some(parts) = self.state_part(part) else { return false };
+        for part in parts {
+            let place: &mut [u8] = bytemuck::cast_slice_mut(part);
+            let (first, rest) = bytes.split_at(place.len());
+            place.copy_from_slice(first);
+            bytes = rest;
+        }
+        true
     }
 
     fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {
