@@ -25,6 +25,11 @@ impl Forks {
         find(prompt, stop_ids, &mut self.0);
     }
 
+    /// The fork with this index.
+    pub(super) fn at(&self, index: usize) -> Option<usize> {
+        self.0.get(index).copied()
+    }
+
     /// The first fork behind `pos` and up to `end`.
     pub(super) fn next(&self, pos: usize, end: usize) -> Option<usize> {
         self.0.iter().copied().find(|fork| (pos + 1..=end).contains(fork))

@@ -210,8 +210,8 @@ impl<'t> Lane<'t> {
 
     /// Has the computed pages of the prompt kept in files.
     fn keep(&mut self, engine: &mut Engine) {
-        let LanePrompt { len, kept, .. } = &mut self.prompt;
-        engine.keep(&self.stream, kept, &self.ids[..*len]);
+        let LanePrompt { len, kept, forks } = &mut self.prompt;
+        engine.keep(&self.stream, kept, (&self.ids[..*len], forks.as_ref()));
     }
 
     /// Whether the model has recurrent layers.

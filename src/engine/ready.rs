@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::about::{EngineInfo, WeightsIn};
 use super::backend::{Backend, Local, Logits};
 use super::error::{EngineError, StepError};
+use super::forks::Forks;
 use super::options::Options;
 use super::own_stage::OwnStage;
 use super::pages::PageFigures;
@@ -129,18 +130,17 @@ impl Engine {
         self.stage.transformer.lacks(path)
     }
 
-    /// Keeps keys and values of long prompts in files in `folder`, and reads them from there. All models
+    /// Keeps keys and values, and states, of long prompts in files in `folder`, and reads them from there. All models
     /// together get up to `limit` bytes. A separate thread writes the files. A file that cannot be used is
     /// reported and ignored. On a ring every node has to call this, each for its own layers; the master calls
     /// it after joining. Has no effect on a team.
     ///
     /// # Errors
-    /// If the model has recurrent layers, or layers whose keys and values differ in size; the folder cannot be made or
-    /// listed; or the system refuses the thread.
+    /// If the model has layers whose keys and values differ in size; the folder cannot be made or listed; or the system
+    /// refuses the thread.
     pub fn keep_prefixes(&mut self, folder: &Path, limit: u64) -> io::Result<()> {
-        if self.header().has_state() {
-            // Pages are of no use without the states behind them.
-            return Err(io::Error::other("files hold no states of recurrent layers"));
+        if self.header().has_state() && self.backend.ring().is_some() {
+            return Err(io::Error::other("boards of a ring keep no states of recurrent layers"));
         }
         if self.stage.transformer.kv_part_bytes() == 0 {
             return Err(io::Error::other("keys and values of its layers differ in size"));
@@ -489,19 +489,25 @@ impl Engine {
         }
         stage.fit_prefixes();
         let text = (ids, stream.is_long(ids.len()));
-        stage.prefixes.as_ref().is_some_and(|store| prefix::has_more(store, places, text))
+        prefix::has_more(&mut Files { stage, backend: &mut **backend }, places, text)
     }
 
-    /// Has the pages of `prompt` that its stream has computed written to files, if prefixes are kept.
-    pub(super) fn keep(&mut self, stream: &Stream, kept: &mut Kept, prompt: &[u32]) {
+    /// Has the pages of `prompt` and the states at its `forks` written to files, as far as its stream has computed them,
+    /// if prefixes are kept.
+    pub(super) fn keep(
+        &mut self,
+        stream: &Stream,
+        kept: &mut Kept,
+        (prompt, forks): (&[u32], Option<&Forks>),
+    ) {
         let Engine { stage, backend, .. } = self;
         if stage.prefixes.is_none() {
             return;
         }
-        while let Some(page) = kept.next(stream, prompt)
+        while let Some(page) = kept.next(stream, prompt, forks)
             && backend.keep(stage, &page)
         {
-            kept.told();
+            kept.told(page.state.is_some());
         }
     }
 

@@ -222,6 +222,11 @@ impl Stream {
         self.places.lock().pages.pair(&self.held, index)
     }
 
+    /// The checkpoint of the state behind the stream's first `pos` ids, if there is one.
+    pub(super) fn checkpoint(&self, pos: usize) -> Option<u32> {
+        self.places.lock().pages.checkpoint_at(&self.held, pos)
+    }
+
     /// Whether the stored KV is that of a long text.
     pub(super) fn is_of_long(&self) -> bool {
         self.held.is_long

@@ -438,10 +438,6 @@ impl Stage for Transformer {
     }
 
     fn kv_part_bytes(&self) -> usize {
-        if self.states.is_some() {
-            // Keys and values are of no use without the states, which stay here.
-            return 0;
-        }
         self.kv.part_units() * self.plan.kv.unit_bytes()
     }
 

@@ -19,5 +19,7 @@ mod prefixes;
 #[cfg(feature = "pickle")]
 mod recurrent;
 mod scheduler;
+#[cfg(feature = "pickle")]
+mod state_files;
 #[cfg(feature = "tools")]
 mod tokenizer;

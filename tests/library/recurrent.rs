@@ -18,7 +18,8 @@ use leap::internals::model::Model;
 use leap::sampler::Sampling;
 
 /// Checkpoints with each form of recurrent layers.
-const CHECKPOINTS: [&str; 4] = ["lfm2-tiny", "qwen35-tiny", "qwen35moe-tiny", "granite4h-tiny"];
+pub(crate) const CHECKPOINTS: [&str; 4] =
+    ["lfm2-tiny", "qwen35-tiny", "qwen35moe-tiny", "granite4h-tiny"];
 
 fn options(n_streams: usize, batch: usize) -> Options {
     Options {

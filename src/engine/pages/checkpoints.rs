@@ -91,7 +91,13 @@ impl Checkpoints {
         }
     }
 
+    /// The checkpoint behind `len` ids of `node`.
+    pub(super) fn find(&self, node: u32, len: usize) -> Option<u32> {
+        let index = self.0.iter().position(|one| (one.node, one.len) == (Some(node), len))?;
+        Some(index as u32)
+    }
+
     fn is_there(&self, node: u32, len: usize) -> bool {
-        self.0.iter().any(|one| (one.node, one.len) == (Some(node), len))
+        self.find(node, len).is_some()
     }
 }

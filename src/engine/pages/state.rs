@@ -12,9 +12,42 @@ impl Pages {
 
     /// Notes that a stream has written a checkpoint behind its first `pos` ids, and holds it no longer.
     pub(in crate::engine) fn end_checkpoint(&mut self, held: &Held, index: u32, pos: usize) {
-        let (page, len) = ((pos - 1) / KV_PAGE, (pos - 1) % KV_PAGE + 1);
+        let (page, len) = place(pos);
         if let Some(node) = held.nodes.get(page) {
             self.checkpoints.put(index, *node, len);
+        }
+        self.drop_checkpoint(index);
+    }
+
+    /// The checkpoint behind a stream's first `pos` ids, if there is one.
+    pub(in crate::engine) fn checkpoint_at(&self, held: &Held, pos: usize) -> Option<u32> {
+        let (page, len) = place(pos);
+        self.checkpoints.find(*held.nodes.get(page)?, len)
+    }
+
+    /// Whether texts can be continued only where a checkpoint is.
+    pub(in crate::engine) fn has_checkpoints(&self) -> bool {
+        !self.checkpoints.is_empty()
+    }
+
+    /// How many of `ids` come before their last checkpoint. `is_long` tells whether they begin a long text.
+    pub(in crate::engine) fn n_before_checkpoint(&self, ids: &[u32], is_long: bool) -> usize {
+        let mut path = Held { is_long, ..Held::default() };
+        self.descend(&mut path, ids);
+        self.last_checkpoint(&path, ids).map_or(0, |(pos, _)| pos)
+    }
+
+    /// Notes that a checkpoint was filled with the state behind `ids`, and is held no longer. `path` has the full pages
+    /// of `ids`, and may have the last one. Another page of the tree may begin with the rest of `ids`.
+    pub(in crate::engine) fn end_loaded(&mut self, path: &Held, ids: &[u32], index: u32) {
+        let (page, len) = place(ids.len());
+        let of_path = path.nodes.get(page).copied();
+        let of_tree = || {
+            let (node, common) = self.best_child(path.parent(), &ids[page * KV_PAGE..])?;
+            (common == len).then_some(node)
+        };
+        if let Some(node) = of_path.or_else(of_tree) {
+            self.checkpoints.put(index, node, len);
         }
         self.drop_checkpoint(index);
     }
@@ -67,4 +100,9 @@ impl Pages {
         let places = all.filter_map(|found| Some((page_of(&found)? * KV_PAGE + found.len, found)));
         places.max_by_key(|(pos, _)| *pos)
     }
+}
+
+/// Index of the page before a state behind `pos` ids, and how many of the ids are in that page.
+fn place(pos: usize) -> (usize, usize) {
+    ((pos - 1) / KV_PAGE, (pos - 1) % KV_PAGE + 1)
 }

@@ -1,6 +1,6 @@
 //! Fills pages of the KV cache from files when a prompt begins like theirs.
 
-use super::page_file::PageName;
+use super::page_file::{Kind, PageName};
 use super::store::{PageToRead, Store, Text};
 use crate::engine::pages::{Held, Pages, WindowNeeded};
 use crate::engine::stream::Places;
@@ -19,12 +19,8 @@ pub(in crate::engine) trait Files {
 }
 
 /// Whether files have a full page of `ids` that the KV cache lacks.
-pub(in crate::engine) fn has_more(
-    store: &Store,
-    places: &Places,
-    (ids, is_long): Text<'_>,
-) -> bool {
-    let ids = &ids[..ids.len().saturating_sub(1)];
+pub(super) fn has_more(files: &mut dyn Files, places: &Places, (ids, is_long): Text<'_>) -> bool {
+    let Some(store) = files.own() else { return false };
     let n_there = places.with_pages(|pages| pages.n_whole(ids, is_long));
     let names = store.names((&ids[..ids.len().min((n_there + 1) * KV_PAGE)], is_long));
     let is_in_reach = n_there < AT_ONCE && ids.len() >= (n_there + 1) * KV_PAGE;
@@ -32,10 +28,7 @@ pub(in crate::engine) fn has_more(
 }
 
 /// Fills free pages with the beginning of `ids` from files. `is_long` tells whether the text is a long one.
-pub(in crate::engine) fn load(files: &mut dyn Files, places: &Places, (ids, is_long): Text<'_>) {
-    let Some(store) = files.own() else { return };
-    store.begin_text();
-    let ids = &ids[..ids.len().saturating_sub(1)];
+pub(super) fn load(files: &mut dyn Files, places: &Places, (ids, is_long): Text<'_>) {
     let path = places.with_pages(|pages| pages.hold_path(ids, is_long));
     let mut loading = Loading { files, places, is_long, path };
     loading.whole_pages(ids);
@@ -46,26 +39,28 @@ pub(in crate::engine) fn load(files: &mut dyn Files, places: &Places, (ids, is_l
     places.with_pages(|pages| pages.release(&mut path, &text));
 }
 
-struct Loading<'a> {
-    files: &'a mut dyn Files,
-    places: &'a Places,
-    is_long: bool,
-    path: Held,
+/// A text whose beginning is being read.
+pub(super) struct Loading<'a> {
+    pub(super) files: &'a mut dyn Files,
+    pub(super) places: &'a Places,
+    pub(super) is_long: bool,
+    /// Its pages in memory so far.
+    pub(super) path: Held,
 }
 
 impl Loading<'_> {
-    fn with_pages<R>(&mut self, use_them: impl FnOnce(&mut Pages, &mut Held) -> R) -> R {
+    pub(super) fn with_pages<R>(&mut self, use_them: impl FnOnce(&mut Pages, &mut Held) -> R) -> R {
         let path = &mut self.path;
         self.places.with_pages(|pages| use_them(pages, path))
     }
 
     /// Has pages of a text read; returns how many were.
-    fn read(&mut self, ids: &[u32], pages: &[PageToRead]) -> usize {
+    pub(super) fn read(&mut self, ids: &[u32], pages: &[PageToRead]) -> usize {
         if pages.is_empty() { 0 } else { self.files.read((ids, self.is_long), pages) }
     }
 
     /// Adds full pages of `ids` from files to the path.
-    fn whole_pages(&mut self, ids: &[u32]) {
+    pub(super) fn whole_pages(&mut self, ids: &[u32]) {
         let n_there = self.path.n_shared();
         let whole = &ids[..ids.len() / KV_PAGE * KV_PAGE];
         let Some(store) = self.files.own() else { return };
@@ -76,7 +71,7 @@ impl Loading<'_> {
         for index in n_there..n_there + n_kept {
             let page = self.with_pages(|pages, path| pages.add_page(path));
             let Some(page) = page else { break };
-            wanted.push(PageToRead { index, is_windowed: false, page });
+            wanted.push(PageToRead { index, kind: Kind::Whole, page });
         }
         let n_wanted = wanted.len();
         let n_read = self.read(&whole[..(n_there + n_wanted) * KV_PAGE], &wanted);
@@ -108,8 +103,8 @@ impl Loading<'_> {
         let n = text.len();
         text.extend_from_slice(&tail);
         let index = n / KV_PAGE;
-        let window = window.map(|page| PageToRead { index, is_windowed: true, page });
-        let whole = PageToRead { index, is_windowed: false, page };
+        let window = window.map(|page| PageToRead { index, kind: Kind::Windowed, page });
+        let whole = PageToRead { index, kind: Kind::Whole, page };
         let wanted: Vec<PageToRead> = [whole].into_iter().chain(window).collect();
         if self.read(text, &wanted) == wanted.len() {
             self.files.own().into_iter().for_each(|store| store.n_read += tail.len() as u64);
@@ -125,7 +120,9 @@ impl Loading<'_> {
         self.with_pages(|pages, path| all.extend(std::iter::from_fn(|| pages.next_window(path))));
         let empty = |needed: &WindowNeeded| match *needed {
             WindowNeeded::There(_) => None,
-            WindowNeeded::Empty(index, page) => Some(PageToRead { index, is_windowed: true, page }),
+            WindowNeeded::Empty(index, page) => {
+                Some(PageToRead { index, kind: Kind::Windowed, page })
+            }
         };
         let wanted: Vec<PageToRead> = all.iter().filter_map(empty).collect();
         let whole = self.path.shared_len().min(text.len());

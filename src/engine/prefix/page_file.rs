@@ -1,22 +1,22 @@
-//! A page of the KV cache as a file.
+//! A page of the KV cache, or a state of recurrent layers, as a file.
 //!
 //! | bytes | hold |
 //! |---|---|
 //! | 0..8 | `LEAPKV` and the version, 1, in two bytes |
 //! | 8..24 | key of the text that the page follows |
-//! | 24..40 | key of the text that ends with the page |
+//! | 24..40 | key of the text that ends with the ids |
 //! | 40..44 | number of ids, 1 to [`KV_PAGE`] |
-//! | 44..48 | 1 if it is a page of layers with a window |
-//! | 48..56 | bytes of keys and values |
+//! | 44..48 | 0 for a page, 1 for a page of layers with a window, 2 for a state |
+//! | 48..56 | bytes of keys and values, or of the state |
 //! | 56..60 | CRC32 of the file with zeros here |
 //! | 60..64 | zeros |
 //! | 64..320 | ids, and zeros |
-//! | 320.. | keys and values, as they lie in memory; zeros where there is no id |
+//! | 320.. | keys and values, as they lie in memory; zeros where there is no id. Or the state behind the ids |
 //!
-//! Numbers are little-endian. A text's key covers the numerics ([`NUMERICS`]), the model, the format of its
+//! Numbers are little-endian. The ids of a state are those of its page up to the state. A text's key covers the numerics ([`NUMERICS`]), the model, the format of its
 //! keys and values, and all ids.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
@@ -65,15 +65,40 @@ impl Key {
     }
 }
 
-/// Identifies the page of a file; the file's name spells it.
+/// Kind of a file, which holds its layers' part of one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::engine) enum Kind {
+    /// A page of layers without a window.
+    Whole = 0,
+    /// A page of layers with a window.
+    Windowed = 1,
+    /// A state of recurrent layers.
+    State = 2,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub(super) const ALL: [Kind; 3] = [Kind::Whole, Kind::Windowed, Kind::State];
+
+    /// End of a file's name.
+    fn ending(self) -> &'static str {
+        match self {
+            Kind::Whole => ".kv",
+            Kind::Windowed => ".kvw",
+            Kind::State => ".state",
+        }
+    }
+}
+
+/// Identifies the content of a file; the file's name spells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PageName {
     /// Key of the text that the page follows.
     pub(super) parent: Key,
-    /// Key of the text that ends with the page.
+    /// Key of the text that ends with the page, or before the state.
     pub(super) own: Key,
-    /// Whether it is a page of layers with a window.
-    pub(super) is_windowed: bool,
+    /// Content of the file.
+    pub(super) kind: Kind,
     /// Number of the text's pages before this one.
     pub(super) index: u32,
 }
@@ -82,25 +107,23 @@ impl PageName {
     /// Name of the page that holds `ids`, after `index` other pages.
     pub(super) fn new(parent: Key, index: usize, ids: &[u32]) -> PageName {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
-        PageName { parent, own: parent.then(ids), is_windowed: false, index }
+        PageName { parent, own: parent.then(ids), kind: Kind::Whole, index }
     }
 
-    /// Name of the same ids' page of layers with a window.
-    pub(super) fn windowed(self) -> PageName {
-        PageName { is_windowed: true, ..self }
+    /// Name of the same ids' content of another kind.
+    pub(super) fn of_kind(self, kind: Kind) -> PageName {
+        PageName { kind, ..self }
     }
 
     /// The page that a file's `name` spells; `None` if it is not a page's name.
     pub(super) fn parse(name: &str) -> Option<PageName> {
-        let (text, is_windowed) = match name.strip_suffix(".kvw") {
-            Some(text) => (text, true),
-            None => (name.strip_suffix(".kv")?, false),
-        };
+        let ended = |kind: Kind| Some((name.strip_suffix(kind.ending())?, kind));
+        let (text, kind) = Kind::ALL.into_iter().find_map(ended)?;
         let mut parts = text.split('-');
         let mut key = || u128::from_str_radix(parts.next()?, 16).ok().map(Key);
         let (parent, own) = (key()?, key()?);
         let index = parts.next()?.parse().ok()?;
-        let parsed = PageName { parent, own, is_windowed, index };
+        let parsed = PageName { parent, own, kind, index };
         // A number can be spelled in other ways, which are refused.
         (parsed.to_string() == name).then_some(parsed)
     }
@@ -108,8 +131,8 @@ impl PageName {
 
 impl fmt::Display for PageName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}-{:032x}-{}.kv", self.parent.0, self.own.0, self.index)?;
-        if self.is_windowed { f.write_char('w') } else { Ok(()) }
+        let PageName { parent, own, kind, index } = self;
+        write!(f, "{:032x}-{:032x}-{index}{}", parent.0, own.0, kind.ending())
     }
 }
 
@@ -134,24 +157,30 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// Fills `file` with the page `name` of `ids`: the head, still without the checksum, and `kv`, which has one
-/// `part` per layer. Unused positions of a partial page become zeros, because their memory may hold another
-/// text.
-pub(super) fn fill(file: &mut Vec<u8>, name: &PageName, ids: &[u32], (kv, part): (&[u8], &KvPart)) {
+/// Fills `file` with the content `name` of `ids`: the head, still without the checksum, and `body`. A page's body has
+/// one `part` per layer. Unused positions of a partial page become zeros, because their memory may hold another text.
+pub(super) fn fill(
+    file: &mut Vec<u8>,
+    name: &PageName,
+    ids: &[u32],
+    (body, part): (&[u8], &KvPart),
+) {
     let mut head = [0; HEAD_BYTES];
     head[..8].copy_from_slice(&MAGIC);
     head[8..24].copy_from_slice(&name.parent.0.to_le_bytes());
     head[24..40].copy_from_slice(&name.own.0.to_le_bytes());
     head[40..44].copy_from_slice(&(ids.len() as u32).to_le_bytes());
-    head[44..48].copy_from_slice(&u32::from(name.is_windowed).to_le_bytes());
-    head[48..56].copy_from_slice(&(kv.len() as u64).to_le_bytes());
+    head[44..48].copy_from_slice(&(name.kind as u32).to_le_bytes());
+    head[48..56].copy_from_slice(&(body.len() as u64).to_le_bytes());
     for (id, place) in ids.iter().zip(head[IDS_AT..].as_chunks_mut::<4>().0) {
         *place = id.to_le_bytes();
     }
     file.clear();
     file.extend_from_slice(&head);
-    file.extend_from_slice(kv);
-    part.clear(&mut file[HEAD_BYTES..], ids.len());
+    file.extend_from_slice(body);
+    if name.kind != Kind::State {
+        part.clear(&mut file[HEAD_BYTES..], ids.len());
+    }
 }
 
 /// Adds the checksum to a file that [`fill`] has filled.
@@ -174,11 +203,11 @@ impl PageFile {
         let mut head = [0; HEAD_BYTES];
         file.read_exact(&mut head)?;
         if head[..8] != MAGIC {
-            return Err(Fault::Damaged("it is no page of keys and values"));
+            return Err(Fault::Damaged("it is no page of keys and values, and no state"));
         }
         let key = |at: usize| head[at..].first_chunk().map(|key| Key(u128::from_le_bytes(*key)));
         let is_named = (key(8), key(24)) == (Some(name.parent), Some(name.own))
-            && word(&head, 44) == u32::from(name.is_windowed);
+            && word(&head, 44) == name.kind as u32;
         if !is_named {
             return Err(Fault::Damaged("it is another model's, or another text's"));
         }
@@ -199,19 +228,19 @@ impl PageFile {
         ids[..self.n_ids].iter().map(|id| u32::from_le_bytes(*id))
     }
 
-    /// Reads the keys and values into `kv`, which must have their size. After an error `kv` has undefined
-    /// contents.
-    pub(super) fn read(mut self, kv: &mut [u8]) -> Result<(), Fault> {
+    /// Reads the keys and values, or the state, into `body`, which must have their size. After an error `body` has
+    /// undefined contents.
+    pub(super) fn read(mut self, body: &mut [u8]) -> Result<(), Fault> {
         let claimed = self.head[48..].first_chunk().map(|len| u64::from_le_bytes(*len));
-        if claimed != Some(kv.len() as u64) {
-            return Err(Fault::Damaged("its keys and values have another size"));
+        if claimed != Some(body.len() as u64) {
+            return Err(Fault::Damaged("its content has another size"));
         }
-        self.file.read_exact(kv)?;
+        self.file.read_exact(body)?;
         let crc = word(&self.head, CRC_AT);
         self.head[CRC_AT..CRC_AT + 4].fill(0);
         let mut hash = crc32fast::Hasher::new();
         hash.update(&self.head);
-        hash.update(kv);
+        hash.update(body);
         match hash.finalize() == crc && self.file.read(&mut [0])? == 0 {
             true => Ok(()),
             false => Err(Fault::Damaged("its checksum does not match")),

@@ -1,12 +1,13 @@
 //! The pages in a folder, and the order of their eviction.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, Metadata};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::page_file::{Key, PageName};
+use super::page_file::{Key, Kind, PageName};
 
 /// Age after which an unfinished file counts as left over by a writer that died.
 const LEFT_OVER: Duration = Duration::from_secs(3600);
@@ -43,17 +44,20 @@ impl Shelf {
         Ok(shelf)
     }
 
-    /// Gives each page the latest use of the pages that follow it, because a prompt uses all pages before its
-    /// last one.
+    /// Gives each page the latest use of the pages and states that follow it, because a prompt uses all pages before
+    /// its last one.
     fn use_beginnings(&mut self) {
         let mut names: Vec<PageName> = self.entries.keys().copied().collect();
-        names.sort_unstable_by_key(|name| std::cmp::Reverse(name.index));
+        names.sort_unstable_by_key(|name| Reverse((name.index, name.kind)));
         let mut used: HashMap<Key, u64> = HashMap::new();
         for name in names {
             if let Some(entry) = self.entries.get_mut(&name) {
                 entry.used = entry.used.max(used.get(&name.own).copied().unwrap_or(0));
-                let parent = used.entry(name.parent).or_default();
-                *parent = entry.used.max(*parent);
+                let before = [Some(name.parent), (name.kind == Kind::State).then_some(name.own)];
+                for key in before.into_iter().flatten() {
+                    let before = used.entry(key).or_default();
+                    *before = entry.used.max(*before);
+                }
             }
         }
     }
@@ -92,10 +96,47 @@ impl Shelf {
 
     /// Up to `n` pages that follow the text `parent`.
     pub(super) fn after(&self, parent: Key, n: usize) -> Vec<PageName> {
-        let first = PageName { parent, own: Key::FIRST, is_windowed: false, index: 0 };
-        let names = self.entries.range(first..).take_while(|(name, _)| name.parent == parent);
-        let written = names.filter(|(name, entry)| !name.is_windowed && !entry.is_pending);
+        let written = self.all_after(parent, Kind::Whole).filter(|(_, entry)| !entry.is_pending);
         written.map(|(name, _)| *name).take(n).collect()
+    }
+
+    /// Everything of a kind that follows the text `parent`.
+    fn all_after(&self, parent: Key, kind: Kind) -> impl Iterator<Item = (&PageName, &Entry)> {
+        let first = PageName { parent, own: Key::FIRST, kind: Kind::Whole, index: 0 };
+        let names = self.entries.range(first..).take_while(move |(name, _)| name.parent == parent);
+        names.filter(move |(name, _)| name.kind == kind)
+    }
+
+    /// Whether a page can be read. Does not count as a use.
+    pub(super) fn is_written(&self, name: &PageName) -> bool {
+        self.entries.get(name).is_some_and(|entry| !entry.is_pending)
+    }
+
+    /// The states after `parent` and the beginnings of `ids`, which come after `index` pages: the longest one first.
+    pub(super) fn states(&self, parent: Key, index: usize, ids: &[u32]) -> Vec<(usize, PageName)> {
+        let all: Vec<&PageName> =
+            self.all_after(parent, Kind::State).map(|(name, _)| name).collect();
+        let state = |len: usize| {
+            // A text's key takes time.
+            let name = PageName::new(parent, index, &ids[..len]).of_kind(Kind::State);
+            all.contains(&&name).then_some((len, name))
+        };
+        let lens = if all.is_empty() { 0 } else { ids.len() };
+        (1..=lens).rev().filter_map(state).collect()
+    }
+
+    /// Counts a use of the states after `parent` and the beginnings of `ids`, and of their pages.
+    pub(super) fn use_states(&mut self, parent: Key, index: usize, ids: &[u32]) {
+        for (_, name) in self.states(parent, index, ids) {
+            self.has(&name);
+            self.has(&name.of_kind(Kind::Whole));
+        }
+    }
+
+    /// Bytes of what the current prompt has used.
+    pub(super) fn bytes_in_use(&self) -> u64 {
+        let used = self.entries.values().filter(|entry| entry.used == self.now);
+        used.map(|entry| entry.bytes).sum()
     }
 
     /// Notes a page of `bytes` that is going to be written.
@@ -123,13 +164,14 @@ impl Shelf {
     }
 
     /// If all pages together have more than `limit` bytes, removes the least recently used one from the list
-    /// and returns it. Of equally old pages, the last one of a text goes first.
+    /// and returns it. Of equally old pages, the last one of a text goes first, a state before its page.
     pub(super) fn make_way(&mut self, limit: u64) -> Option<PageName> {
         if self.bytes <= limit {
             return None;
         }
         let written = self.entries.iter().filter(|(_, entry)| !entry.is_pending);
-        let oldest = written.min_by_key(|(name, entry)| (entry.used, u32::MAX - name.index));
+        let oldest = written
+            .min_by_key(|(name, entry)| (entry.used, Reverse(name.index), Reverse(name.kind)));
         let name = *oldest?.0;
         self.remove(&name);
         Some(name)

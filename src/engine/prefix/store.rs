@@ -6,10 +6,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::page_file::{Fault, HEAD_BYTES, Key, PageFile, PageName};
+use super::page_file::{Fault, HEAD_BYTES, Key, Kind, PageFile, PageName};
 use super::shelf::{self, Shelf};
 use super::writer::Writer;
-use crate::model::{KV_PAGE, KvKind, KvPart, KvPlace, PagePair, Plan, Share, Stage, StageInfo};
+use crate::model::{
+    KV_PAGE, KvKind, KvPart, KvPlace, PagePair, Plan, Share, Stage, StageInfo, StatePlace,
+};
 
 /// Minimum number of missing pages of a prompt for which files are written. Recomputing fewer takes little
 /// time, and boards' storage wears out.
@@ -21,7 +23,8 @@ const TAILS_MAX: usize = 16;
 /// A text, and whether it is a long one.
 pub(in crate::engine) type Text<'a> = (&'a [u32], bool);
 
-/// A computed page of a stream's prompt. The pages of a prompt come in order.
+/// A computed page of a stream's prompt, or a state behind a part of a page. The pages of a prompt come in order, and
+/// the states of a page behind it. No page comes after those of the prompt's last page if that is not full.
 pub(in crate::engine) struct PromptPage<'a> {
     pub(in crate::engine) stream: usize,
     pub(in crate::engine) is_long: bool,
@@ -29,19 +32,22 @@ pub(in crate::engine) struct PromptPage<'a> {
     pub(in crate::engine) index: usize,
     /// Number of full pages of the prompt.
     pub(in crate::engine) n_whole: usize,
+    /// Ids of the page; of a state those of its page up to the state.
     pub(in crate::engine) ids: &'a [u32],
     /// Pages of the KV cache that hold it.
     pub(in crate::engine) at: PagePair,
+    /// Number of the checkpoint with the state behind the ids; `None` if the page alone is meant.
+    pub(in crate::engine) state: Option<u32>,
 }
 
-/// A page of a text, to be read from a file.
+/// A page of a text, or the state behind the text, to be read from a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct PageToRead {
     /// Index of the page in the text.
     pub(in crate::engine) index: usize,
-    /// Whether it is a page for layers with a window.
-    pub(in crate::engine) is_windowed: bool,
-    /// Page of the KV cache to fill.
+    /// Kind of the file.
+    pub(in crate::engine) kind: Kind,
+    /// Page of the KV cache to fill, or number of the checkpoint.
     pub(in crate::engine) page: u32,
 }
 
@@ -56,9 +62,9 @@ pub struct Store {
     fingerprint: u64,
     /// Shape of the KV cache that files were last matched with.
     shape: Option<Shape>,
-    /// State of each stream's prompt.
+    /// Progress of each stream's prompt.
     prompts: Vec<Prompt>,
-    /// Buffer for the keys and values of a page.
+    /// Buffer for the keys and values of a page, or for a state.
     scratch: Vec<u8>,
     /// Number of ids in pages that were read.
     pub(super) n_read: u64,
@@ -70,11 +76,13 @@ struct Shape {
     plan: Plan,
     /// Keys of the empty text: for ordinary texts, and for long ones.
     roots: [Key; 2],
-    /// Layers without a window, and those with one.
-    layers: [Vec<usize>; 2],
+    /// Layers without a window, those with one, and recurrent ones, in the order of [`Kind`].
+    layers: [Vec<usize>; 3],
     /// Bytes of a layer's part of a page.
     part_bytes: usize,
     part: KvPart,
+    /// Bytes of a layer's part of a state; 0 if the model has none.
+    state_bytes: usize,
 }
 
 /// How much of a prompt is in files, or in the queue for them.
@@ -83,6 +91,10 @@ struct Prompt {
     n_pages: usize,
     /// Key of the text up to there; and whether the text is a long one.
     key: Option<(Key, bool)>,
+    /// Key of the text before the last of these pages.
+    before: Option<Key>,
+    /// Number of ids before the last state in files.
+    state_at: usize,
     /// Whether enough pages were missing to write files.
     is_worth_it: bool,
     is_done: bool,
@@ -118,10 +130,10 @@ impl Store {
             return;
         }
         let shape = Shape::new(stage, self.fingerprint);
-        let bytes = [false, true].map(|is_windowed| shape.bytes(is_windowed));
-        let most = bytes[0].max(bytes[1]);
-        self.writer.make_room(HEAD_BYTES + most);
-        self.scratch.reserve_exact(most.saturating_sub(self.scratch.len()));
+        let [whole, windowed, state] = Kind::ALL.map(|kind| shape.bytes(kind));
+        let page = whole.max(windowed);
+        self.writer.make_room(HEAD_BYTES + page, shape.has_states().then_some(HEAD_BYTES + state));
+        self.scratch.reserve_exact(page.max(state).saturating_sub(self.scratch.len()));
         self.prompts.clear();
         self.prompts.resize(plan.n_streams, Prompt::default());
         self.shape = Some(shape);
@@ -136,7 +148,7 @@ impl Store {
         self.shelf().begin_prompt();
     }
 
-    /// Hands a new page to the writer. `false` if the caller should try again later because the queue for the
+    /// Hands a new page or state to the writer. `false` if the caller should try again later because the queue for the
     /// disk is full. `true` does not promise that the page is written.
     pub(in crate::engine) fn keep<S: Stage + ?Sized>(
         &mut self,
@@ -144,21 +156,40 @@ impl Store {
         told: &PromptPage<'_>,
     ) -> bool {
         self.fit(stage);
-        let PromptPage { stream, is_long, index, n_whole, ids, at } = *told;
-        let Some(prompt) = self.prompts.get(stream) else { return true };
+        let Some(prompt) = self.prompts.get(told.stream) else { return true };
+        if self.file_bytes(Kind::State) > self.limit {
+            // Pages are of no use without a state behind them.
+            return true;
+        }
         let mut prompt = prompt.clone();
+        let is_taken = match told.state {
+            None => self.keep_page(stage, &mut prompt, told),
+            Some(checkpoint) => self.keep_state(stage, &mut prompt, (told, checkpoint)),
+        };
+        if is_taken {
+            self.prompts[told.stream] = prompt;
+        }
+        is_taken
+    }
+
+    fn keep_page<S: Stage + ?Sized>(
+        &mut self,
+        stage: &mut S,
+        prompt: &mut Prompt,
+        told: &PromptPage<'_>,
+    ) -> bool {
+        let PromptPage { is_long, index, n_whole, ids, at, .. } = *told;
         if index == 0 {
-            prompt = Prompt::default();
+            *prompt = Prompt::default();
             self.begin_text();
         }
-        let root = self.shape().roots[usize::from(is_long)];
-        let (parent, was_long) = prompt.key.unwrap_or((root, is_long));
+        let (parent, was_long) = prompt.key.unwrap_or((self.root(is_long), is_long));
         // A text that becomes long is computed again. After a missed page the names of later pages are
         // unknown.
         prompt.is_done |= was_long != is_long || prompt.n_pages != index;
         let name = PageName::new(parent, index, ids);
         let mut is_taken = true;
-        let window = at.window.map(|window| (name.windowed(), window));
+        let window = at.window.map(|window| (name.of_kind(Kind::Windowed), window));
         for (name, page) in [(name, at.page)].into_iter().chain(window) {
             if prompt.is_done || self.shelf().has(&name) {
                 continue;
@@ -169,34 +200,88 @@ impl Store {
                 is_taken &= self.write(stage, name, ids, page);
             }
         }
-        (prompt.n_pages, prompt.key) = (index + 1, Some((name.own, is_long)));
-        if is_taken {
-            self.prompts[stream] = prompt;
+        if self.shape().has_states() {
+            // Texts that branch off inside the page continue from these.
+            self.shelf().use_states(parent, index, ids);
         }
+        prompt.goes_on(index, (parent, name.own, is_long));
         is_taken
     }
 
-    /// Keeps a page without a retry: if the disk is too slow, the page is written when a prompt like this
-    /// comes again.
+    /// Hands a state to the writer, with its page up to the state: texts that go on otherwise have no other page.
+    fn keep_state<S: Stage + ?Sized>(
+        &mut self,
+        stage: &mut S,
+        prompt: &mut Prompt,
+        (told, checkpoint): (&PromptPage<'_>, u32),
+    ) -> bool {
+        let PromptPage { is_long, index, n_whole, ids, at, .. } = *told;
+        // The state's page is the last one told, or the one behind it, which is not full.
+        let parent = match prompt.n_pages.checked_sub(index) {
+            Some(0) => prompt.key.map(|(key, _)| key),
+            Some(1) => prompt.before,
+            _ => None,
+        };
+        let is_of_text = prompt.key.is_some_and(|(_, was_long)| was_long == is_long);
+        let Some(parent) = parent.filter(|_| is_of_text && !prompt.is_done) else { return true };
+        let page = PageName::new(parent, index, ids);
+        let name = page.of_kind(Kind::State);
+        let pos = index * KV_PAGE + ids.len();
+        let (has_state, has_page) = {
+            let mut shelf = self.shelf();
+            (shelf.has(&name), shelf.has(&page))
+        };
+        let is_far = pos - prompt.state_at.min(pos) >= PAGES_MIN * KV_PAGE;
+        if has_state && has_page {
+            prompt.state_at = pos;
+            return true;
+        }
+        if n_whole < PAGES_MIN || !(prompt.is_worth_it || is_far) || !self.fits(has_state) {
+            return true;
+        }
+        let is_taken = (has_page || self.write(stage, page, ids, at.page))
+            && (has_state || self.write(stage, name, ids, checkpoint));
+        prompt.is_worth_it = true;
+        prompt.state_at = pos;
+        is_taken
+    }
+
+    /// Whether a state's file fits the limit beside those that its own text uses; `is_there` if it exists already.
+    fn fits(&self, is_there: bool) -> bool {
+        let more = if is_there { 0 } else { self.file_bytes(Kind::State) };
+        self.shelf().bytes_in_use() + more <= self.limit
+    }
+
+    /// Bytes of a file of this kind; 0 for states of models without recurrent layers.
+    fn file_bytes(&self, kind: Kind) -> u64 {
+        match kind {
+            Kind::State if !self.shape().has_states() => 0,
+            _ => (HEAD_BYTES + self.shape().bytes(kind)) as u64,
+        }
+    }
+
+    /// Keeps a page or state without a retry: if the disk is too slow, it is written when a prompt like this comes
+    /// again.
     pub(in crate::engine) fn keep_or_miss<S: Stage + ?Sized>(
         &mut self,
         stage: &mut S,
         told: &PromptPage<'_>,
     ) {
-        if !self.keep(stage, told) {
-            let root = self.shape().roots[usize::from(told.is_long)];
+        if !self.keep(stage, told) && told.state.is_none() {
+            let root = self.root(told.is_long);
             let prompt = &mut self.prompts[told.stream];
             if told.index == 0 {
                 *prompt = Prompt::default();
             }
             let parent = prompt.key.map_or(root, |(key, _)| key);
             let own = PageName::new(parent, told.index, told.ids).own;
-            (prompt.n_pages, prompt.key) = (told.index + 1, Some((own, told.is_long)));
+            prompt.goes_on(told.index, (parent, own, told.is_long));
             prompt.is_worth_it = true;
         }
     }
 
-    /// Queues a page for writing. `false` if the queue is full; `true` also if the page can never be written.
+    /// Queues a page of the KV cache, or the state in the checkpoint `page`, for writing. `false` if the queue is full;
+    /// `true` also if it can never be written.
     fn write<S: Stage + ?Sized>(
         &mut self,
         stage: &mut S,
@@ -205,19 +290,20 @@ impl Store {
         page: u32,
     ) -> bool {
         let shape = self.shape.as_ref().expect("it is made fit first");
-        let kv_bytes = shape.bytes(name.is_windowed);
-        let bytes = (HEAD_BYTES + kv_bytes) as u64;
+        let body_bytes = shape.bytes(name.kind);
+        let bytes = (HEAD_BYTES + body_bytes) as u64;
         if bytes > self.limit {
             return true;
         }
-        if !self.writer.has_room() {
+        if !self.writer.has_room(name.kind) {
             return false;
         }
-        self.scratch.resize(kv_bytes, 0);
-        let parts = self.scratch.chunks_exact_mut(shape.part_bytes);
-        let layers = shape.layers[usize::from(name.is_windowed)].iter();
-        let place = |layer: &usize| KvPlace { layer: *layer, page: page as usize };
-        if !layers.zip(parts).all(|(layer, out)| stage.read_kv(place(layer), out)) {
+        self.scratch.resize(body_bytes, 0);
+        let mut read = |layer: usize, out: &mut [u8]| match name.kind {
+            Kind::State => stage.read_state(StatePlace { layer, checkpoint: page }, out),
+            _ => stage.read_kv(KvPlace { layer, page: page as usize }, out),
+        };
+        if !shape.parts_mut(name.kind, &mut self.scratch).all(|(layer, out)| read(layer, out)) {
             return true;
         }
         // Promise first, because the thread may have written the page before the next line here.
@@ -254,6 +340,29 @@ impl Store {
         self.shelf().remove(name);
     }
 
+    /// Number of ids before the last state in files that `ids` can continue from, if their first `n_there` pages are in
+    /// memory. Does not count as a use.
+    pub(super) fn last_state(&self, (ids, is_long): Text<'_>, n_there: usize) -> Option<usize> {
+        let mut parent = self.root(is_long);
+        let mut last = None;
+        for (index, page) in ids.chunks(KV_PAGE).enumerate() {
+            let shelf = self.shelf();
+            let is_whole = |len: usize| len == KV_PAGE && index < n_there;
+            let can_read = |(len, name): &(usize, PageName)| {
+                shelf.is_written(name)
+                    && (is_whole(*len) || shelf.is_written(&name.of_kind(Kind::Whole)))
+            };
+            let found = shelf.states(parent, index, page).into_iter().find(can_read);
+            last = found.map(|(len, _)| index * KV_PAGE + len).or(last);
+            let name = PageName::new(parent, index, page);
+            if page.len() < KV_PAGE || index >= n_there && !shelf.is_written(&name) {
+                break;
+            }
+            parent = name.own;
+        }
+        last
+    }
+
     /// Ids of the stored page after the text `parent` that has the longest common beginning with `rest`, if
     /// that is longer than `n_there`.
     pub(super) fn best_tail(&self, parent: Key, rest: &[u32], n_there: usize) -> Option<Vec<u32>> {
@@ -275,27 +384,29 @@ impl Store {
         let names = self.names(text);
         let is_read = |page: &&PageToRead| {
             let Some(name) = names.get(page.index) else { return false };
-            let name = if page.is_windowed { name.windowed() } else { *name };
-            self.read_page(stage, &name, page.page)
+            self.read_file(stage, &name.of_kind(page.kind), page.page)
         };
         pages.iter().take_while(is_read).count()
     }
 }
 
 impl Store {
-    /// Reads the page `name`; `false` if no intact one exists.
-    fn read_page<S: Stage + ?Sized>(&mut self, stage: &mut S, name: &PageName, page: u32) -> bool {
-        let mut kv = std::mem::take(&mut self.scratch);
+    /// Reads the file `name` to a page of the KV cache, or a state to the checkpoint `page`; `false` if no intact one
+    /// exists.
+    fn read_file<S: Stage + ?Sized>(&mut self, stage: &mut S, name: &PageName, page: u32) -> bool {
+        let mut body = std::mem::take(&mut self.scratch);
         let shape = self.shape();
-        kv.resize(shape.bytes(name.is_windowed), 0);
+        body.resize(shape.bytes(name.kind), 0);
         let is_read = self.has(name)
-            && self.find(name).is_some_and(|file| self.judge(name, file.read(&mut kv)).is_some());
-        let layers = shape.layers[usize::from(name.is_windowed)].iter();
-        let mut parts = layers.zip(kv.chunks_exact(shape.part_bytes));
-        let place = |layer: &usize| KvPlace { layer: *layer, page: page as usize };
-        let is_there =
-            is_read && parts.all(|(layer, bytes)| stage.write_kv(place(layer), 0, bytes));
-        self.scratch = kv;
+            && self.find(name).is_some_and(|file| self.judge(name, file.read(&mut body)).is_some());
+        let mut write = |layer: usize, bytes: &[u8]| match name.kind {
+            Kind::State => stage.write_state(StatePlace { layer, checkpoint: page }, bytes),
+            _ => stage.write_kv(KvPlace { layer, page: page as usize }, 0, bytes),
+        };
+        let mut parts = shape.parts_mut(name.kind, &mut body);
+        let is_there = is_read && parts.all(|(layer, bytes)| write(layer, bytes));
+        drop(parts);
+        self.scratch = body;
         is_there
     }
 
@@ -328,28 +439,63 @@ impl Store {
     }
 }
 
+impl Prompt {
+    /// Notes the page `index`, between the texts `parent` and `own`.
+    fn goes_on(&mut self, index: usize, (parent, own, is_long): (Key, Key, bool)) {
+        (self.n_pages, self.key) = (index + 1, Some((own, is_long)));
+        self.before = Some(parent);
+    }
+}
+
 impl Shape {
     fn new<S: Stage + ?Sized>(stage: &S, fingerprint: u64) -> Shape {
         let StageInfo { share, plan, header, .. } = stage.about();
+        let (recurrent, others): (Vec<usize>, Vec<usize>) =
+            share.layers.clone().partition(|layer| header.mixer(*layer).is_some());
         let (whole, windowed): (Vec<usize>, Vec<usize>) =
-            share.layers.clone().partition(|layer| !stage.is_windowed(*layer));
-        let layers = [whole, windowed];
-        let part_bytes = stage.kv_part_bytes();
+            others.into_iter().partition(|layer| !stage.is_windowed(*layer));
+        let layers = [whole, windowed, recurrent];
+        let (part_bytes, state_bytes) = (stage.kv_part_bytes(), stage.state_bytes());
         let window = plan.kv_plan(header).window.map_or(0, |window| window.window);
         let root = |is_long: bool| {
             let kind = [kv_code(plan.kv), usize::from(is_long), KV_PAGE, part_bytes, window];
             let model = [header.n_layers, header.n_kv_heads, header.head_dim];
             let own = [share.layers.start, share.layers.end, layers[0].len(), layers[1].len()];
-            let parts = kind.into_iter().chain(model).chain(own).map(|n| n as u64);
+            let state = header.has_state().then_some([state_bytes, layers[2].len()]);
+            let state = state.into_iter().flatten();
+            let parts = kind.into_iter().chain(model).chain(own).chain(state).map(|n| n as u64);
             Key::root(&[fingerprint].into_iter().chain(parts).collect::<Vec<u64>>())
         };
         let (roots, part) = ([false, true].map(root), plan.kv_part(header));
-        Shape { share: share.clone(), plan: *plan, roots, layers, part_bytes, part }
+        Shape { share: share.clone(), plan: *plan, roots, layers, part_bytes, part, state_bytes }
     }
 
-    /// Bytes of a page's keys and values.
-    fn bytes(&self, is_windowed: bool) -> usize {
-        self.layers[usize::from(is_windowed)].len() * self.part_bytes
+    /// Whether the model has recurrent layers.
+    fn has_states(&self) -> bool {
+        self.state_bytes > 0
+    }
+
+    /// Bytes of a layer's part of what a file holds.
+    fn part_bytes(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Whole | Kind::Windowed => self.part_bytes,
+            Kind::State => self.state_bytes,
+        }
+    }
+
+    /// Bytes of a page's keys and values, or of a state.
+    fn bytes(&self, kind: Kind) -> usize {
+        self.layers[kind as usize].len() * self.part_bytes(kind)
+    }
+
+    /// The layers that a file has parts of, with their parts of its `body`.
+    fn parts_mut<'a>(
+        &'a self,
+        kind: Kind,
+        body: &'a mut [u8],
+    ) -> impl Iterator<Item = (usize, &'a mut [u8])> {
+        let layers = self.layers[kind as usize].iter().copied();
+        layers.zip(body.chunks_exact_mut(self.part_bytes(kind).max(1)))
     }
 }
 

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::page_file::{self, Fault, Key, PageFile, PageName};
+use super::page_file::{self, Fault, Key, Kind, PageFile, PageName};
 use super::shelf::{self, Shelf};
 use crate::format::model::{Header, Weights};
 use crate::model::{KV_PAGE, KvKind, KvPart};
@@ -55,8 +55,8 @@ fn a_page_comes_back_and_no_other_does() {
     fs::write(&path, [&file[..], b"!"].concat()).unwrap();
     assert!(matches!(read(&folder, &name), Err(Fault::Damaged(_))));
     // The file under names that are not its own.
-    fs::write(folder.join(name.windowed().to_string()), &file).unwrap();
-    assert!(matches!(read(&folder, &name.windowed()), Err(Fault::Damaged(_))));
+    fs::write(folder.join(name.of_kind(Kind::Windowed).to_string()), &file).unwrap();
+    assert!(matches!(read(&folder, &name.of_kind(Kind::Windowed)), Err(Fault::Damaged(_))));
     let stranger = PageName::new(Key::root(&[7, 8]), 5, &[1, 2, 3]);
     fs::write(folder.join(stranger.to_string()), &file).unwrap();
     assert!(matches!(read(&folder, &stranger), Err(Fault::Damaged(_))));
@@ -68,7 +68,12 @@ fn a_page_comes_back_and_no_other_does() {
 #[test]
 fn names_are_read_as_they_are_written() {
     let name = PageName::new(Key::root(&ROOT), 5, &[1, 2, 3]);
-    for name in [name, name.windowed(), PageName { index: u32::MAX, ..name }] {
+    for name in [
+        name,
+        name.of_kind(Kind::Windowed),
+        name.of_kind(Kind::State),
+        PageName { index: u32::MAX, ..name },
+    ] {
         assert_eq!(PageName::parse(&name.to_string()), Some(name));
     }
     let written = name.to_string();
@@ -115,13 +120,59 @@ fn the_end_of_the_text_that_was_unused_longest_makes_way() {
 }
 
 #[test]
+fn states_lie_along_a_text_and_make_way_before_their_pages() {
+    let (parent, text) = (Key::root(&ROOT), [5, 6, 7, 8]);
+    let page = |ids: &[u32]| PageName::new(parent, 3, ids);
+    let mut shelf = Shelf::default();
+    for name in [page(&text), page(&[5, 6]), page(&[9])] {
+        for name in [name, name.of_kind(Kind::State)] {
+            shelf.promise(name, 10);
+            shelf.keep_promise(&name);
+        }
+    }
+    let lens = |shelf: &Shelf, ids: &[u32]| -> Vec<usize> {
+        shelf.states(parent, 3, ids).iter().map(|(len, _)| *len).collect()
+    };
+    assert_eq!(lens(&shelf, &text), [4, 2]);
+    assert_eq!(lens(&shelf, &[5, 6, 9]), [2]);
+    assert!(lens(&shelf, &[]).is_empty());
+    assert!(shelf.states(parent, 2, &text).is_empty());
+    assert!(shelf.states(Key::root(&[7, 8]), 3, &text).is_empty());
+    assert_eq!(shelf.bytes_in_use(), 60);
+    shelf.begin_prompt();
+    shelf.use_states(parent, 3, &[5, 6, 9]);
+    assert_eq!(shelf.bytes_in_use(), 20);
+    let gone: Vec<PageName> = std::iter::from_fn(|| shelf.make_way(0)).collect();
+    let states: Vec<bool> = gone.iter().map(|name| name.kind == Kind::State).collect();
+    assert_eq!(states, [true, true, false, false, true, false]);
+    assert_eq!(gone[4..], [page(&[5, 6]).of_kind(Kind::State), page(&[5, 6])]);
+}
+
+#[test]
+fn a_state_comes_back_whole() {
+    let folder = folder("state");
+    let name = PageName::new(Key::root(&ROOT), 5, &[1, 2, 3]).of_kind(Kind::State);
+    let header = Header { n_kv_heads: 1, head_dim: 1, ..Header::blank(Weights::F32) };
+    let part = KvPart::new(KvKind::F16, &header, KV_PAGE);
+    let mut file = Vec::new();
+    page_file::fill(&mut file, &name, &[1, 2, 3], (&[7; PAGE], &part));
+    page_file::seal(&mut file);
+    fs::write(folder.join(name.to_string()), &file).unwrap();
+    assert_eq!(read(&folder, &name).unwrap(), (vec![1, 2, 3], [7; PAGE]));
+    // A page has another name.
+    fs::write(folder.join(name.of_kind(Kind::Whole).to_string()), &file).unwrap();
+    assert!(matches!(read(&folder, &name.of_kind(Kind::Whole)), Err(Fault::Damaged(_))));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn a_list_has_pages_alone_and_is_looked_at_again() {
     let folder = folder("list");
     let (name, _) = page(&folder);
     fs::write(folder.join("notes.txt"), "mine").unwrap();
-    fs::create_dir(folder.join(name.windowed().to_string())).unwrap();
+    fs::create_dir(folder.join(name.of_kind(Kind::Windowed).to_string())).unwrap();
     let mut shelf = Shelf::list(&folder).unwrap();
-    assert!(shelf.has_written(&name) && !shelf.has(&name.windowed()));
+    assert!(shelf.has_written(&name) && !shelf.has(&name.of_kind(Kind::Windowed)));
     assert_eq!(shelf.after(name.parent, 9), [name]);
     let other = PageName::new(name.parent, 5, &[4]);
     let pending = PageName::new(name.parent, 5, &[5]);

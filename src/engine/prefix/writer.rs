@@ -1,4 +1,4 @@
-//! The thread that writes pages to files, so that no stream waits for the disk.
+//! The thread that writes pages and states to files, so that no stream waits for the disk.
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::page_file::{self, PageName};
+use super::page_file::{self, Kind, PageName};
 use super::shelf::Shelf;
 use crate::model::KvPart;
 use crate::sys::cpu;
@@ -17,6 +17,9 @@ use crate::sys::file::AtomicFile;
 /// Memory for pages that wait for the disk. There is room for two pages, however large they are.
 const QUEUE_BYTES: usize = 32 << 20;
 const QUEUE_PAGES: std::ops::RangeInclusive<usize> = 2..=16;
+
+/// Room for states that wait for the disk, beside the pages: a state may be as large as many pages.
+const QUEUE_STATES: usize = 2;
 
 /// Pause after an error of the disk.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -28,19 +31,56 @@ const LOOK_PERIOD: u32 = 64;
 pub(super) struct Writer {
     /// `None` once no more pages follow.
     pages: Option<Sender<FullPage>>,
+    /// Buffers for pages, and for states.
+    rooms: [Room; 2],
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Buffers for files that wait for the disk.
+struct Room {
     empty: Receiver<Vec<u8>>,
     give_back: Sender<Vec<u8>>,
-    /// Number of pages that may wait, and number of buffers for them.
+    /// Number of files that may wait, and number of buffers for them.
     n_max: usize,
     n_buffers: usize,
     /// An empty buffer, taken from the channel.
     spare: Option<Vec<u8>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 struct FullPage {
     name: PageName,
     file: Vec<u8>,
+}
+
+impl Room {
+    fn new() -> Room {
+        let (give_back, empty) = channel();
+        Room { empty, give_back, n_max: 0, n_buffers: 0, spare: None }
+    }
+
+    /// Provides `n` buffers for files of up to `file_bytes` bytes.
+    fn make(&mut self, n: usize, file_bytes: usize) {
+        self.n_max = n;
+        while self.n_buffers < self.n_max {
+            // The receiver exists.
+            let _ = self.give_back.send(Vec::with_capacity(file_bytes));
+            self.n_buffers += 1;
+        }
+    }
+
+    /// Whether another file may wait.
+    fn is_there(&mut self) -> bool {
+        while self.n_buffers > self.n_max && self.empty.try_recv().is_ok() {
+            self.n_buffers -= 1;
+        }
+        self.spare = self.spare.take().or_else(|| self.empty.try_recv().ok());
+        self.spare.is_some()
+    }
+}
+
+/// Which of a writer's rooms is for files of this kind.
+fn room_for(kind: Kind) -> usize {
+    usize::from(kind == Kind::State)
 }
 
 impl Writer {
@@ -51,53 +91,43 @@ impl Writer {
         limit: u64,
     ) -> io::Result<Writer> {
         let (pages, full) = channel();
-        let (give_back, empty) = channel::<Vec<u8>>();
-        let written = give_back.clone();
+        let rooms = [Room::new(), Room::new()];
+        let written = rooms.each_ref().map(|room| room.give_back.clone());
         let mut files = PageFiles { folder, shelf, limit, failed: None, said: None, n_written: 0 };
         let thread = thread::Builder::new().name("leap-prefixes".to_owned()).spawn(move || {
             cpu::unpin_current_thread();
             for FullPage { name, mut file } in full {
                 files.take(&name, &mut file);
                 // When the writer is dropped, the receiver is gone.
-                let _ = written.send(file);
+                let _ = written[room_for(name.kind)].send(file);
             }
         })?;
         let (pages, thread) = (Some(pages), Some(thread));
-        Ok(Writer { pages, empty, give_back, n_max: 0, n_buffers: 0, spare: None, thread })
+        Ok(Writer { pages, rooms, thread })
     }
 
-    /// Provides buffers for files of up to `file_bytes` bytes.
-    pub(super) fn make_room(&mut self, file_bytes: usize) {
-        let n = QUEUE_BYTES / file_bytes;
-        self.n_max = n.clamp(*QUEUE_PAGES.start(), *QUEUE_PAGES.end());
-        while self.n_buffers < self.n_max {
-            // The receiver exists.
-            let _ = self.give_back.send(Vec::with_capacity(file_bytes));
-            self.n_buffers += 1;
+    /// Provides buffers for pages' files of up to `page_bytes` bytes, and for states' of `state_bytes` if there are any.
+    pub(super) fn make_room(&mut self, page_bytes: usize, state_bytes: Option<usize>) {
+        let [pages, states] = &mut self.rooms;
+        let n = QUEUE_BYTES / page_bytes;
+        pages.make(n.clamp(*QUEUE_PAGES.start(), *QUEUE_PAGES.end()), page_bytes);
+        if let Some(bytes) = state_bytes {
+            let n = (QUEUE_BYTES / bytes).clamp(QUEUE_STATES, *QUEUE_PAGES.end());
+            states.make(n, bytes);
         }
     }
 
-    /// Whether another page may wait.
-    pub(super) fn has_room(&mut self) -> bool {
-        while self.n_buffers > self.n_max && self.empty.try_recv().is_ok() {
-            self.n_buffers -= 1;
-        }
-        self.spare = self.spare.take().or_else(|| self.empty.try_recv().ok());
-        self.spare.is_some()
+    /// Whether another file of this kind may wait.
+    pub(super) fn has_room(&mut self, kind: Kind) -> bool {
+        self.rooms[room_for(kind)].is_there()
     }
 
-    /// Queues the page `name` of `ids` for writing; `false` if the queue is full. `kv` has one `part` per
+    /// Queues the file `name` of `ids` for writing; `false` if the queue is full. The body of a page has one `part` per
     /// layer.
-    pub(super) fn offer(
-        &mut self,
-        name: PageName,
-        ids: &[u32],
-        (kv, part): (&[u8], &KvPart),
-    ) -> bool {
-        let Some((pages, mut file)) = self.pages.as_ref().zip(self.spare.take()) else {
-            return false;
-        };
-        page_file::fill(&mut file, &name, ids, (kv, part));
+    pub(super) fn offer(&mut self, name: PageName, ids: &[u32], body: (&[u8], &KvPart)) -> bool {
+        let spare = self.rooms[room_for(name.kind)].spare.take();
+        let Some((pages, mut file)) = self.pages.as_ref().zip(spare) else { return false };
+        page_file::fill(&mut file, &name, ids, body);
         pages.send(FullPage { name, file }).is_ok()
     }
 }

@@ -1,6 +1,6 @@
 //! Conversions between the model's types (`usize`, its own floats) and those of frames.
 
-use crate::engine::prefix::{PageToRead, PromptPage, Text};
+use crate::engine::prefix::{Kind, PageToRead, PromptPage, Text};
 use crate::model::{
     Batch, KV_PAGE, KvKind, PageChange, PagePair, Plan, Precision, Span, StateUse, Wants,
 };
@@ -116,6 +116,7 @@ pub(in crate::engine) fn from_keep(page: &FrameKeep) -> PromptPage<'_> {
         n_whole: page.n_whole as usize,
         ids: page.ids(),
         at: PagePair { page: page.at.0, window: page.at.1 },
+        state: None,
     }
 }
 
@@ -128,7 +129,7 @@ pub(in crate::engine) fn to_read((ids, is_long): Text<'_>, pages: &[PageToRead])
     let pages = pages.iter().take_while(has_ids).take(u16::MAX.into());
     let pages = pages.map(|page| FetchPage {
         index: page.index as u32,
-        is_windowed: page.is_windowed,
+        is_windowed: page.kind == Kind::Windowed,
         page: page.page,
     });
     // A page that is cut off would have another name.
@@ -140,7 +141,7 @@ pub(in crate::engine) fn to_read((ids, is_long): Text<'_>, pages: &[PageToRead])
 pub(in crate::engine) fn from_read(pages: &[FetchPage]) -> Vec<PageToRead> {
     let page = |page: &FetchPage| PageToRead {
         index: page.index as usize,
-        is_windowed: page.is_windowed,
+        kind: if page.is_windowed { Kind::Windowed } else { Kind::Whole },
         page: page.page,
     };
     pages.iter().map(page).collect()

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::frames;
-use crate::engine::prefix::Store;
+use crate::engine::prefix::{self, Store};
 use crate::model::{KvPlace, Stage, StageInfo};
 use crate::ring::{Held, KvPart, KvParts, PagesToRead};
 use crate::sys::memory;
@@ -17,8 +17,9 @@ fn place(part: KvPart) -> KvPlace {
 }
 
 impl<S: Stage + ?Sized> KvParts for StageParts<'_, S> {
+    /// Keys and values are of no use without the states, which stay where they are.
     fn part_bytes(&self) -> usize {
-        self.0.kv_part_bytes()
+        if self.0.about().header.has_state() { 0 } else { self.0.kv_part_bytes() }
     }
 
     fn is_windowed(&self, layer: u32) -> bool {
@@ -70,6 +71,11 @@ pub(super) fn set_page(
     is_there
 }
 
+/// Whether files can hold a stage's part of prompts.
+pub(super) fn can_keep(stage: &(impl Stage + ?Sized)) -> bool {
+    prefix::can_keep(stage) && !stage.about().header.has_state()
+}
+
 /// Implements [`Rows::keep`](crate::ring::Rows::keep).
 pub(super) fn keep(
     prefixes: Option<&mut Store>,
@@ -77,7 +83,7 @@ pub(super) fn keep(
     stage: &mut (impl Stage + ?Sized),
 ) -> bool {
     let is_there = page.stream < sizes.n_streams && page.at.0 < sizes.n_pages;
-    if let Some(prefixes) = prefixes.filter(|_| is_there && stage.kv_part_bytes() > 0) {
+    if let Some(prefixes) = prefixes.filter(|_| is_there && can_keep(stage)) {
         prefixes.keep_or_miss(stage, &frames::from_keep(page));
     }
     is_there
@@ -91,7 +97,7 @@ pub(super) fn read(
     (epoch, sizes): (u32, &Sizes),
     stage: &mut (impl Stage + ?Sized),
 ) -> usize {
-    let prefixes = prefixes.filter(|_| n_max > 0 && stage.kv_part_bytes() > 0);
+    let prefixes = prefixes.filter(|_| n_max > 0 && can_keep(stage));
     let Some(prefixes) = prefixes else { return 0 };
     let pages = frames::from_read(&wanted.pages[..n_max.min(wanted.pages.len())]);
     prefixes.begin_text();

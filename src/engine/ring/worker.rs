@@ -268,7 +268,7 @@ impl<S: Stage> StageRows<'_, S> {
         }
         let mut line = line(self.stage, self.options.name);
         line.status = status;
-        line.keeps = self.options.prefixes.is_some() && self.stage.kv_part_bytes() > 0;
+        line.keeps = self.options.prefixes.is_some() && streams::can_keep(self.stage);
         self.restore(from, &sizes);
         line.streams = streams::said(self.held, from, &sizes);
         if let Some(layers) = asked {

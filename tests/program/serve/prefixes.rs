@@ -84,18 +84,21 @@ fn a_long_prompt_is_not_computed_again_after_kill_9() {
     assert_eq!(text_of(&other.post("/v1/completions", &alone)), text_of(&longer));
 }
 
-#[test]
-fn a_full_disk_stops_no_answer() {
-    let folder = Folder::new();
-    // A file size limit fails like a full disk.
+/// A server like those of [`Served::start`] that cannot write files: a file size limit fails like a full disk.
+fn without_disk(args: &[&str]) -> Served {
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -f 4; exec \"$@\"", "sh"]);
     let mut leap = leap();
-    leap.args(["serve", "--listen", "127.0.0.1:0", "--threads", "1"]);
-    leap.arg("--prefix-cache").arg(folder.path());
+    leap.args(["serve", "--listen", "127.0.0.1:0", "--threads", "1"]).args(args);
     limited.arg(leap.get_program()).args(leap.get_args());
     limited.stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
-    let mut served = Served::by(limited);
+    Served::by(limited)
+}
+
+#[test]
+fn a_full_disk_stops_no_answer() {
+    let folder = Folder::new();
+    let mut served = without_disk(&["--prefix-cache", folder.path().to_str().unwrap()]);
     let first = served.post("/v1/completions", &body(330));
     let second = served.post("/v1/completions", &body(300));
     assert_eq!((n_computed(&first), n_computed(&second)), (330, 1));
@@ -105,6 +108,67 @@ fn a_full_disk_stops_no_answer() {
     let said = served.said("");
     assert_eq!(said.matches("prefixes are not kept").count(), 1, "{said}");
     assert_eq!(n_files(folder.path()), 0);
+}
+
+#[cfg(feature = "tools")]
+mod recurrent {
+    use super::*;
+    use crate::common::ran::Ran;
+
+    /// A request with a prompt of `n` ids that a small vocabulary has.
+    fn body(n: u32) -> Value {
+        let ids: Vec<u32> = (0..n).map(|i| 5 + i * 7 % 301).collect();
+        json!({"prompt": ids, "max_tokens": 8, "temperature": 0.9, "seed": 4, "stop": ["\u{0}"]})
+    }
+
+    /// Path of a model with recurrent layers, which has a tokenizer beside it.
+    fn model(folder: &Folder) -> String {
+        let model = folder.join("model.bin").to_str().unwrap().to_owned();
+        let mut export = leap();
+        export.args(["export", &model, "--meta-llama", "tests/golden/qwen35-tiny"]);
+        Ran::new(export.output().unwrap()).succeeds();
+        model
+    }
+
+    #[test]
+    fn a_long_prompt_goes_on_from_its_state_after_kill_9() {
+        let folder = Folder::new();
+        let (model, place) = (model(&folder), folder.join("prefixes"));
+        let start = || Served::start(&[&model, "--prefix-cache", place.to_str().unwrap()]);
+        let mut served = start();
+        let (first, longer) = (served.post("/v1/completions", &body(330)), body(340));
+        assert_eq!(n_computed(&first), 330);
+        // Five full pages, the beginning of the last one, and the state behind it.
+        wait_for_files(&place, 7);
+        served.signal(Signal::SIGKILL);
+        served.code();
+        let mut served = start();
+        let again = served.post("/v1/completions", &body(330));
+        assert_eq!((n_computed(&again), text_of(&again)), (1, text_of(&first)));
+        let longer_text = served.post("/v1/completions", &longer);
+        assert_eq!(n_computed(&longer_text), 11);
+        let figures = ask(&served.address, "GET", "/metrics", "").1;
+        assert!(figures.contains("\nleap_prefix_file_tokens_total 329\n"), "{figures}");
+        served.signal(Signal::SIGTERM);
+        assert_eq!(served.code(), Some(0));
+        let other = Served::start(&[&model]);
+        assert_eq!(text_of(&other.post("/v1/completions", &longer)), text_of(&longer_text));
+    }
+
+    #[test]
+    fn a_full_disk_stops_no_answer() {
+        let folder = Folder::new();
+        let (model, place) = (model(&folder), folder.join("prefixes"));
+        let mut served = without_disk(&[&model, "--prefix-cache", place.to_str().unwrap()]);
+        let first = served.post("/v1/completions", &body(330));
+        let second = served.post("/v1/completions", &body(330));
+        assert_eq!((n_computed(&first), n_computed(&second)), (330, 1));
+        assert_eq!(text_of(&first), text_of(&second));
+        served.said("prefixes are not kept in ");
+        served.signal(Signal::SIGTERM);
+        assert_eq!(served.code(), Some(0));
+        assert_eq!(n_files(&place), 0);
+    }
 }
 
 /// A ring's boards, each with a folder of its own in `folder`, except those in `without`.
