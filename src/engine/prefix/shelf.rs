@@ -125,12 +125,15 @@ impl Shelf {
         (1..=lens).rev().filter_map(state).collect()
     }
 
-    /// Counts a use of the states after `parent` and the beginnings of `ids`, and of their pages.
-    pub(super) fn use_states(&mut self, parent: Key, index: usize, ids: &[u32]) {
-        for (_, name) in self.states(parent, index, ids) {
-            self.has(&name);
-            self.has(&name.of_kind(Kind::Whole));
+    /// Counts a use of the states after `parent` and the beginnings of `ids`, and of their pages. Returns the number of ids
+    /// before the last state that has a page.
+    pub(super) fn use_states(&mut self, parent: Key, index: usize, ids: &[u32]) -> Option<usize> {
+        let mut last = None;
+        for (len, name) in self.states(parent, index, ids) {
+            let is_there = self.has(&name) & self.has(&name.of_kind(Kind::Whole));
+            last = last.or(is_there.then_some(len));
         }
+        last
     }
 
     /// Bytes of what the current prompt has used.

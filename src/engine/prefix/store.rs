@@ -13,8 +13,8 @@ use crate::model::{
     KV_PAGE, KvKind, KvPart, KvPlace, PagePair, Plan, Share, Stage, StageInfo, StatePlace,
 };
 
-/// Minimum number of missing pages of a prompt for which files are written. Recomputing fewer takes little
-/// time, and boards' storage wears out.
+/// Minimum number of pages of a prompt that would be computed again, for which files are written. Recomputing fewer takes
+/// little time, and boards' storage wears out.
 pub(in crate::engine) const PAGES_MIN: usize = 4;
 
 /// Most files after the same text that are searched for the longest common beginning with a prompt.
@@ -189,23 +189,33 @@ impl Store {
         prompt.is_done |= was_long != is_long || prompt.n_pages != index;
         let name = PageName::new(parent, index, ids);
         let mut is_taken = true;
+        let n_known = self.n_known(prompt, &name, ids);
+        let is_short = n_whole * KV_PAGE < n_known + PAGES_MIN * KV_PAGE;
         let window = at.window.map(|window| (name.of_kind(Kind::Windowed), window));
         for (name, page) in [(name, at.page)].into_iter().chain(window) {
             if prompt.is_done || self.shelf().has(&name) {
                 continue;
             }
-            prompt.is_done = !prompt.is_worth_it && n_whole.saturating_sub(index) < PAGES_MIN;
+            prompt.is_done = !prompt.is_worth_it && is_short;
             if !prompt.is_done {
                 prompt.is_worth_it = true;
                 is_taken &= self.write(stage, name, ids, page);
             }
         }
-        if self.shape().has_states() {
-            // Texts that branch off inside the page continue from these.
-            self.shelf().use_states(parent, index, ids);
-        }
         prompt.goes_on(index, (parent, name.own, is_long));
         is_taken
+    }
+
+    /// Number of a prompt's ids that need not be computed without the page `name` of `ids`.
+    fn n_known(&self, prompt: &mut Prompt, name: &PageName, ids: &[u32]) -> usize {
+        let first = name.index as usize * KV_PAGE;
+        if !self.shape().has_states() {
+            return first;
+        }
+        // Texts that branch off inside the page continue from these, too.
+        let last = self.shelf().use_states(name.parent, name.index as usize, ids);
+        prompt.state_at = last.map_or(prompt.state_at, |len| first + len);
+        prompt.state_at
     }
 
     /// Hands a state to the writer, with its page up to the state: texts that go on otherwise have no other page.

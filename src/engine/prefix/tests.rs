@@ -140,7 +140,7 @@ fn states_lie_along_a_text_and_make_way_before_their_pages() {
     assert!(shelf.states(Key::root(&[7, 8]), 3, &text).is_empty());
     assert_eq!(shelf.bytes_in_use(), 60);
     shelf.begin_prompt();
-    shelf.use_states(parent, 3, &[5, 6, 9]);
+    assert_eq!(shelf.use_states(parent, 3, &[5, 6, 9]), Some(2));
     assert_eq!(shelf.bytes_in_use(), 20);
     let gone: Vec<PageName> = std::iter::from_fn(|| shelf.make_way(0)).collect();
     let states: Vec<bool> = gone.iter().map(|name| name.kind == Kind::State).collect();
