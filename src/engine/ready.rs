@@ -139,9 +139,6 @@ impl Engine {
     /// If the model has layers whose keys and values differ in size; the folder cannot be made or listed; or the system
     /// refuses the thread.
     pub fn keep_prefixes(&mut self, folder: &Path, limit: u64) -> io::Result<()> {
-        if self.header().has_state() && self.backend.ring().is_some() {
-            return Err(io::Error::other("boards of a ring keep no states of recurrent layers"));
-        }
         if self.stage.transformer.kv_part_bytes() == 0 {
             return Err(io::Error::other("keys and values of its layers differ in size"));
         }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Sizes;
-use crate::wire::frame::{FetchPage, FramePage, KvPiece};
+use crate::wire::frame::{FetchKind, FetchPage, FramePage, KvPiece};
 
 /// Keys and values in the form that the caller stores them: a page has a part of each layer, all of the same
 /// length. Layers with a window may have pages of their own.
@@ -85,7 +85,12 @@ impl Held {
 
     /// A page has been read that a stream may go on from.
     pub(crate) fn has_read(&mut self, page: &FetchPage, sizes: &Sizes) {
-        self.name(page.is_windowed, page.page, sizes);
+        match page.kind {
+            FetchKind::Whole => self.name(false, page.page, sizes),
+            FetchKind::Windowed => self.name(true, page.page, sizes),
+            // Checkpoints do not move with layers.
+            FetchKind::State => {}
+        }
     }
 
     fn name(&mut self, is_windowed: bool, page: u32, sizes: &Sizes) {

@@ -10,8 +10,8 @@ use super::*;
 use crate::wire::KvType;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{
-    self, Activations, Fetch, FetchPage, Frame, FrameKeep, FramePage, FrameSpan, FrameWants, Parts,
-    Repr, Streams, WorkFigures,
+    self, Activations, Fetch, FetchKind, FetchPage, Frame, FrameKeep, FramePage, FrameSpan,
+    FrameWants, Parts, Repr, Streams, WorkFigures,
 };
 use crate::wire::hello;
 

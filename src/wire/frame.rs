@@ -43,8 +43,10 @@
 //! page:   u16 stream, u16 zero, u32 index of the page, u32 × 2 KV page and that of layers with a window,
 //!         u32 × 2 KV pages to copy there first (all bits: none, or unknown)
 //! keep:   u16 stream, u8 whether the text is a long one (0, 1), u8 ids, u32 index of the page, u32 full pages
-//!         of its prompt, u32 × 2 KV page and that of layers with a window (all bits: none), u32 × 64 ids
-//! fetch:  u32 index of the page (highest bit: page of layers with a window), u32 KV page to read it into
+//!         of its prompt, u32 × 2 KV page and that of layers with a window (all bits: none), u8 checkpoint with a
+//!         state behind the ids (number + 1, 0 none), u24 zero, u32 × 64 ids
+//! fetch:  u32 index of the page (highest bit: page of layers with a window; second highest: state), u32 KV page
+//!         or checkpoint to read it into
 //! part:   u32 × 2 layers; or u32 share of each layer's rows, u32 zero
 //! line:   name (32 bytes), instruction set (16 bytes), u32 × 2 layers, u64 bytes per token,
 //!         u32 round trip in µs, u16 threads, u8 status, u8 its KV of streams (0 unknown, 1 none,
@@ -81,7 +83,9 @@ pub use super::activations::Activations;
 pub use super::boards::{BOARDS_MAX, BoardReport, BoardsReport};
 pub use super::fields::HEADER_LEN;
 pub use super::figures::{FIGURES_LEN, Heat, MachineReading, WorkFigures};
-pub use super::kept::{FETCH_LEN, Fetch, FetchPage, FrameKeep, KEEP_IDS, KEEP_LEN, KEEPS_MAX};
+pub use super::kept::{
+    FETCH_LEN, Fetch, FetchKind, FetchPage, FrameKeep, KEEP_IDS, KEEP_LEN, KEEPS_MAX,
+};
 pub use super::kv::{FramePage, FramePair, KvPiece, PAGE_LEN, PAGES_MAX};
 pub use super::line::{LINE_LEN, NodeLine, Status, Streams, Way};
 pub use super::parts::{Parts, Split};

@@ -1,4 +1,4 @@
-//! Pages of prompts that nodes keep in files, as frames have them.
+//! Pages and states of prompts that nodes keep in files, as frames have them.
 
 use super::WireError;
 use super::fields::{HEADER_LEN, put, u16_at, u32_at};
@@ -13,14 +13,16 @@ pub const KEEPS_MAX: usize = 64;
 /// Bytes of a page to read.
 pub const FETCH_LEN: usize = 8;
 
-const IDS_AT: usize = 20;
+const STATE_AT: usize = 20;
+const IDS_AT: usize = 24;
 /// Value for a missing page.
 const NO_PAGE: u32 = u32::MAX;
-/// Flag of layers with a window.
+/// Flag of layers with a window, and of a state.
 const WINDOWED: u32 = 1 << 31;
+const STATE: u32 = 1 << 30;
 
-/// A page of a stream's prompt that has been computed and is to be kept. The pages of a prompt come in order, from the
-/// first on.
+/// A page of a stream's prompt that has been computed and is to be kept, or a state behind the beginning of a page. The
+/// pages of a prompt come in order, from the first on, and the states of a page behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameKeep {
     /// The stream.
@@ -33,6 +35,8 @@ pub struct FrameKeep {
     pub n_whole: u32,
     /// KV pages with the page's positions.
     pub at: FramePair,
+    /// Number of the checkpoint with the state behind the ids; `None` for the page alone.
+    pub state: Option<u8>,
     /// Number of ids.
     pub n_ids: u8,
     /// The ids, then zeros.
@@ -40,20 +44,31 @@ pub struct FrameKeep {
 }
 
 impl FrameKeep {
-    /// The page's ids.
+    /// The ids of the page, or of its part before the state.
     pub fn ids(&self) -> &[u32] {
         &self.ids[..self.n_ids.into()]
     }
 }
 
-/// A page of a text that is to be read from a file.
+/// Content of a file that is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FetchKind {
+    /// A page of layers without a window.
+    Whole,
+    /// A page of layers with a window.
+    Windowed,
+    /// A state of recurrent layers.
+    State,
+}
+
+/// A page of a text, or the state behind the text, that is to be read from a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchPage {
     /// Index of the page in the text.
     pub index: u32,
-    /// Whether it belongs to layers with a window.
-    pub is_windowed: bool,
-    /// KV page to read it into.
+    /// Content of the file.
+    pub kind: FetchKind,
+    /// KV page, or number of the checkpoint, to read it into.
     pub page: u32,
 }
 
@@ -128,6 +143,8 @@ pub(super) fn emit_keep(keep: &FrameKeep, out: &mut [u8; KEEP_LEN]) {
     for (at, value) in [(4, keep.index), (8, keep.n_whole), (12, page), (16, window)] {
         put(out, at, &value.to_le_bytes());
     }
+    let state = keep.state.map_or(0, |number| number.saturating_add(1));
+    put(out, STATE_AT, &u32::from(state).to_le_bytes());
     for (id, out) in keep.ids.iter().zip(out[IDS_AT..].as_chunks_mut().0) {
         *out = id.to_le_bytes();
     }
@@ -146,22 +163,28 @@ pub(super) fn parse_keep(bytes: &[u8; KEEP_LEN]) -> Result<FrameKeep, WireError>
         index: u32_at(bytes, 4),
         n_whole: u32_at(bytes, 8),
         at: (u32_at(bytes, 12), Some(u32_at(bytes, 16)).filter(|page| *page != NO_PAGE)),
+        state: bytes[STATE_AT].checked_sub(1),
         n_ids,
         ids: std::array::from_fn(|at| u32::from_le_bytes(ids[at])),
     })
 }
 
 fn emit_fetch_page(page: &FetchPage, out: &mut [u8; FETCH_LEN]) {
-    let windowed = if page.is_windowed { WINDOWED } else { 0 };
-    put(out, 0, &(page.index | windowed).to_le_bytes());
+    let kind = match page.kind {
+        FetchKind::Whole => 0,
+        FetchKind::Windowed => WINDOWED,
+        FetchKind::State => STATE,
+    };
+    put(out, 0, &(page.index | kind).to_le_bytes());
     put(out, 4, &page.page.to_le_bytes());
 }
 
 pub(super) fn parse_fetch_page(bytes: &[u8; FETCH_LEN]) -> FetchPage {
-    let index = u32_at(bytes, 0);
-    FetchPage {
-        index: index & !WINDOWED,
-        is_windowed: index & WINDOWED != 0,
-        page: u32_at(bytes, 4),
-    }
+    let (index, page) = (u32_at(bytes, 0), u32_at(bytes, 4));
+    let (kind, flag) = match index {
+        index if index & WINDOWED != 0 => (FetchKind::Windowed, WINDOWED),
+        index if index & STATE != 0 => (FetchKind::State, STATE),
+        _ => (FetchKind::Whole, 0),
+    };
+    FetchPage { index: index & !flag, kind, page }
 }

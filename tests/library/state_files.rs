@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::common::folder::Folder;
 use crate::common::jobs::answers;
-use crate::common::models::export;
+use crate::common::models::{export, export_to};
+use crate::common::rings::Recipe;
 use crate::recurrent::CHECKPOINTS;
 use crate::scheduler::below;
 use leap::engine::{Engine, Job, KvKind, KvMemory, Options};
@@ -310,5 +311,57 @@ fn a_state_file_holds_its_own_text_alone() {
     for file in files(&alone) {
         let same = after.join(file.file_name().unwrap().to_str().unwrap());
         assert!(fs::read(same).unwrap() == fs::read(&file).unwrap(), "{}", file.display());
+    }
+}
+
+/// Each board keeps its own layers' part of a state.
+#[test]
+fn rings_go_on_from_the_states_that_all_boards_have() {
+    for checkpoint in CHECKPOINTS {
+        let (folder, kept) = (Folder::new(), Folder::new());
+        ["0", "1", "2"].iter().for_each(|board| fs::create_dir(kept.join(board)).unwrap());
+        let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
+        let model = Model::open(&path).unwrap();
+        let recipe = Recipe {
+            model: path,
+            batch: 100,
+            n_streams: 3,
+            prefixes: Some(kept.path().to_owned()),
+            ..Recipe::demo(&[1, 3])
+        };
+        let prompts = [(420, TURN, 1), (400, TURN, 2), (380, SYSTEM, 3)];
+        let jobs = prompts.map(|(n, common, kind)| job(&prompt(&model, n, common, kind)));
+        let wanted = answers(&mut recipe.alone(), &jobs);
+        let goes_on = |index: usize, computed: usize, what: &str| {
+            let (mut engine, _workers) = recipe.ring();
+            let found = answers(&mut engine, &jobs[index..=index]).remove(0);
+            assert_eq!(found, (wanted[index].0.clone(), computed), "{checkpoint}: {what}");
+        };
+        goes_on(0, 420, "nothing is known");
+        goes_on(0, 1, "but for the last id all boards have all");
+        goes_on(1, 100, "another text with the same turn");
+        goes_on(2, 350, "another text with the same system prompt");
+        goes_on(2, 1, "that text is in files, too");
+        // The state at the end of the first text is damaged on one board.
+        let of_board = |board: &str, ending: &str| {
+            let files = fs::read_dir(kept.join(board)).unwrap().map(|entry| entry.unwrap().path());
+            let own = files.filter(|path| path.to_str().unwrap().ends_with(ending));
+            own.collect::<Vec<PathBuf>>()
+        };
+        let damaged = of_board("1", "-6.state").remove(0);
+        let whole = fs::read(&damaged).unwrap();
+        fs::write(&damaged, &whole[..whole.len() - 1]).unwrap();
+        goes_on(0, 120, "an earlier state is taken");
+        assert!(!damaged.exists(), "{checkpoint}");
+        goes_on(0, 120, "the rest is too short to be worth a file");
+        fs::write(&damaged, &whole).unwrap();
+        // One board lacks a page before the last states.
+        of_board("2", "-3.kv").iter().for_each(|page| fs::remove_file(page).unwrap());
+        goes_on(0, 390, "the first state is behind no missing page");
+        goes_on(0, 1, "the board has written the page again");
+        fs::remove_dir_all(kept.join("1")).unwrap();
+        fs::create_dir(kept.join("1")).unwrap();
+        goes_on(0, 420, "a board has lost its storage");
+        goes_on(0, 1, "it has all again");
     }
 }

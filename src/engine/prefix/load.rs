@@ -7,7 +7,7 @@ use crate::engine::stream::Places;
 use crate::model::{KV_PAGE, PagePair};
 
 /// Number of a text's first pages that one request to the nodes of a ring can name, however long the text is.
-const AT_ONCE: usize = 400;
+pub(super) const AT_ONCE: usize = 400;
 
 /// The page files of all nodes that compute a text together.
 pub(in crate::engine) trait Files {

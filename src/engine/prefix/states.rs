@@ -2,7 +2,7 @@
 //!
 //! A text can be continued only where a state is, so nothing behind the last state is read.
 
-use super::load::{Files, Loading};
+use super::load::{AT_ONCE, Files, Loading};
 use super::page_file::Kind;
 use super::store::{PageToRead, Text};
 use crate::engine::stream::Places;
@@ -91,7 +91,9 @@ impl Loading<'_> {
     fn doubt(&mut self, ids: &[u32], kind: Kind) {
         let is_long = self.is_long;
         let Some(store) = self.files.own() else { return };
-        if let Some(name) = store.names((ids, is_long)).last() {
+        if let Some(name) = store.names((ids, is_long)).last()
+            && ids.len() <= AT_ONCE * KV_PAGE
+        {
             store.doubt(&name.of_kind(kind));
         }
     }

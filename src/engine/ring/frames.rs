@@ -7,7 +7,8 @@ use crate::model::{
 use crate::ring::PagesToRead;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{
-    FETCH_LEN, FetchPage, FrameKeep, FramePage, FrameSpan, FrameWants, HEADER_LEN, KEEP_IDS, Sizes,
+    FETCH_LEN, FetchKind, FetchPage, FrameKeep, FramePage, FrameSpan, FrameWants, HEADER_LEN,
+    KEEP_IDS, Sizes,
 };
 use crate::wire::{Dtype, KvType};
 
@@ -102,6 +103,7 @@ pub(in crate::engine) fn to_keep(page: &PromptPage<'_>) -> FrameKeep {
         index: page.index as u32,
         n_whole: page.n_whole as u32,
         at: (page.at.page, page.at.window),
+        state: page.state.and_then(|number| u8::try_from(number).ok()),
         n_ids: page.ids.len() as u8,
         ids,
     }
@@ -116,7 +118,7 @@ pub(in crate::engine) fn from_keep(page: &FrameKeep) -> PromptPage<'_> {
         n_whole: page.n_whole as usize,
         ids: page.ids(),
         at: PagePair { page: page.at.0, window: page.at.1 },
-        state: None,
+        state: page.state.map(u32::from),
     }
 }
 
@@ -129,7 +131,11 @@ pub(in crate::engine) fn to_read((ids, is_long): Text<'_>, pages: &[PageToRead])
     let pages = pages.iter().take_while(has_ids).take(u16::MAX.into());
     let pages = pages.map(|page| FetchPage {
         index: page.index as u32,
-        is_windowed: page.kind == Kind::Windowed,
+        kind: match page.kind {
+            Kind::Whole => FetchKind::Whole,
+            Kind::Windowed => FetchKind::Windowed,
+            Kind::State => FetchKind::State,
+        },
         page: page.page,
     });
     // A page that is cut off would have another name.
@@ -141,7 +147,11 @@ pub(in crate::engine) fn to_read((ids, is_long): Text<'_>, pages: &[PageToRead])
 pub(in crate::engine) fn from_read(pages: &[FetchPage]) -> Vec<PageToRead> {
     let page = |page: &FetchPage| PageToRead {
         index: page.index as usize,
-        kind: if page.is_windowed { Kind::Windowed } else { Kind::Whole },
+        kind: match page.kind {
+            FetchKind::Whole => Kind::Whole,
+            FetchKind::Windowed => Kind::Windowed,
+            FetchKind::State => Kind::State,
+        },
         page: page.page,
     };
     pages.iter().map(page).collect()

@@ -71,19 +71,18 @@ pub(super) fn set_page(
     is_there
 }
 
-/// Whether files can hold a stage's part of prompts.
-pub(super) fn can_keep(stage: &(impl Stage + ?Sized)) -> bool {
-    prefix::can_keep(stage) && !stage.about().header.has_state()
-}
-
 /// Implements [`Rows::keep`](crate::ring::Rows::keep).
 pub(super) fn keep(
     prefixes: Option<&mut Store>,
     (page, sizes): (&FrameKeep, &Sizes),
     stage: &mut (impl Stage + ?Sized),
 ) -> bool {
-    let is_there = page.stream < sizes.n_streams && page.at.0 < sizes.n_pages;
-    if let Some(prefixes) = prefixes.filter(|_| is_there && can_keep(stage)) {
+    let StageInfo { plan, header, .. } = stage.about();
+    let is_checkpoint = |number: u8| usize::from(number) < plan.checkpoints(header);
+    let is_there = page.stream < sizes.n_streams
+        && page.at.0 < sizes.n_pages
+        && page.state.is_none_or(is_checkpoint);
+    if let Some(prefixes) = prefixes.filter(|_| is_there && prefix::can_keep(stage)) {
         prefixes.keep_or_miss(stage, &frames::from_keep(page));
     }
     is_there
@@ -97,7 +96,7 @@ pub(super) fn read(
     (epoch, sizes): (u32, &Sizes),
     stage: &mut (impl Stage + ?Sized),
 ) -> usize {
-    let prefixes = prefixes.filter(|_| n_max > 0 && can_keep(stage));
+    let prefixes = prefixes.filter(|_| n_max > 0 && prefix::can_keep(stage));
     let Some(prefixes) = prefixes else { return 0 };
     let pages = frames::from_read(&wanted.pages[..n_max.min(wanted.pages.len())]);
     prefixes.begin_text();

@@ -10,7 +10,7 @@ use super::link::{carrier_notice, line, serve};
 use super::node::Node;
 use super::resplit::{Prepare, tell_unpacked};
 use super::streams::{self, StageParts};
-use crate::engine::prefix::Store;
+use crate::engine::prefix::{self, Store};
 use crate::engine::weights::{Listener, Preparing};
 use crate::model::{
     AssembleError, CheckError, ForwardError, KV_PAGE, PackError, PackReport, Plan, Share, Span,
@@ -268,7 +268,7 @@ impl<S: Stage> StageRows<'_, S> {
         }
         let mut line = line(self.stage, self.options.name);
         line.status = status;
-        line.keeps = self.options.prefixes.is_some() && streams::can_keep(self.stage);
+        line.keeps = self.options.prefixes.is_some() && prefix::can_keep(self.stage);
         self.restore(from, &sizes);
         line.streams = streams::said(self.held, from, &sizes);
         if let Some(layers) = asked {

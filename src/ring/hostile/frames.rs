@@ -18,6 +18,7 @@ pub(super) fn keep(epoch: u32) -> Vec<u8> {
         index: 0,
         n_whole: 4,
         at: (3, None),
+        state: None,
         n_ids: 64,
         ids: [9; 64],
     };
@@ -28,7 +29,7 @@ pub(super) fn keep(epoch: u32) -> Vec<u8> {
 
 pub(super) fn fetch(epoch: u32, batch: u32, n_pages: u16) -> Vec<u8> {
     let mut out = vec![7; FRAME_MAX];
-    let pages = vec![FetchPage { index: 0, is_windowed: false, page: 3 }; n_pages.into()];
+    let pages = vec![FetchPage { index: 0, kind: FetchKind::Whole, page: 3 }; n_pages.into()];
     let fetch = Fetch { epoch, batch, is_long: false, n_pages, n_found: n_pages, n_ids: 3 };
     let bytes = frame::emit_fetch(&fetch, &pages, &[1, 2, 3], &mut out).unwrap();
     out.truncate(bytes);

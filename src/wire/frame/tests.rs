@@ -251,10 +251,18 @@ fn keeps() -> [FrameKeep; 2] {
         index: 70,
         n_whole: 81,
         at: (0x102, None),
+        state: None,
         n_ids: 64,
         ids: std::array::from_fn(|at| 0x0201 + at as u32),
     };
-    let mut last = FrameKeep { stream: 0, at: (3, Some(4)), is_long: false, n_ids: 2, ..keep };
+    let mut last = FrameKeep {
+        stream: 0,
+        at: (3, Some(4)),
+        is_long: false,
+        state: Some(253),
+        n_ids: 2,
+        ..keep
+    };
     last.ids[2..].fill(0);
     [keep, last]
 }
@@ -266,10 +274,10 @@ fn pages_that_are_to_be_kept_come_back() {
     let mut wanted = b"LEPF\x08\0\0\0\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02\0".to_vec();
     wanted.resize(HEADER_LEN, 0);
     wanted.extend_from_slice(b"\x02\0\x01\x40\x46\0\0\0\x51\0\0\0\x02\x01\0\0");
-    wanted.extend_from_slice(b"\xff\xff\xff\xff\x01\x02\0\0\x02\x02\0\0");
+    wanted.extend_from_slice(b"\xff\xff\xff\xff\0\0\0\0\x01\x02\0\0\x02\x02\0\0");
     assert_eq!((&out[..wanted.len()], n), (&wanted[..], 2));
     let rest = &out[HEADER_LEN + KEEP_LEN..len];
-    assert_eq!(rest[..20], *b"\0\0\0\x02\x46\0\0\0\x51\0\0\0\x03\0\0\0\x04\0\0\0");
+    assert_eq!(rest[..24], *b"\0\0\0\x02\x46\0\0\0\x51\0\0\0\x03\0\0\0\x04\0\0\0\xfe\0\0\0");
     let frame = Frame::parse(&out[..len]).unwrap();
     assert_eq!(frame.repr(), Repr::Keep { epoch: 3, n_pages: 2 });
     assert_eq!(frame.keeps().collect::<Result<Vec<_>, _>>(), Ok(keeps().to_vec()));
@@ -283,10 +291,11 @@ fn pages_that_are_to_be_kept_come_back() {
 }
 
 const FETCH: Fetch =
-    Fetch { epoch: 3, batch: 0x0102, is_long: true, n_pages: 2, n_found: 1, n_ids: 3 };
-const FETCHED: [FetchPage; 2] = [
-    FetchPage { index: 5, is_windowed: false, page: 9 },
-    FetchPage { index: 1, is_windowed: true, page: 0x304 },
+    Fetch { epoch: 3, batch: 0x0102, is_long: true, n_pages: 3, n_found: 1, n_ids: 3 };
+const FETCHED: [FetchPage; 3] = [
+    FetchPage { index: 5, kind: FetchKind::Whole, page: 9 },
+    FetchPage { index: 1, kind: FetchKind::Windowed, page: 0x304 },
+    FetchPage { index: 2, kind: FetchKind::State, page: 7 },
 ];
 
 #[test]
@@ -294,9 +303,10 @@ fn pages_that_are_to_be_read_come_back() {
     let mut out = [0xa5; 200];
     let len = emit_fetch(&FETCH, &FETCHED, &[7, 8, 9], &mut out).unwrap();
     let mut wanted =
-        b"LEPF\x09\0\0\x01\x03\0\0\0\x02\x01\0\0\x03\0\0\0\0\0\0\0\x01\0\x02\0".to_vec();
+        b"LEPF\x09\0\0\x01\x03\0\0\0\x02\x01\0\0\x03\0\0\0\0\0\0\0\x01\0\x03\0".to_vec();
     wanted.resize(HEADER_LEN, 0);
     wanted.extend_from_slice(b"\x05\0\0\0\x09\0\0\0\x01\0\0\x80\x04\x03\0\0");
+    wanted.extend_from_slice(b"\x02\0\0\x40\x07\0\0\0");
     wanted.extend_from_slice(b"\x07\0\0\0\x08\0\0\0\x09\0\0\0");
     assert_eq!(out[..len], wanted);
     let frame = Frame::parse(&out[..len]).unwrap();

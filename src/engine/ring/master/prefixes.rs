@@ -2,6 +2,7 @@
 
 use super::{Goal, RingMaster};
 use crate::engine::own_stage::OwnStage;
+use crate::engine::prefix;
 use crate::engine::ring::streams;
 use crate::ring::PagesToRead;
 use crate::wire::frame::NodeLine;
@@ -15,7 +16,7 @@ impl RingMaster {
     /// The first node that keeps no prompt beginnings.
     fn without(&self, stage: &OwnStage) -> Option<&NodeLine> {
         let is_without = |(index, line): &(usize, &NodeLine)| match index {
-            0 => !streams::can_keep(stage),
+            0 => !prefix::can_keep(stage),
             _ => !line.keeps,
         };
         self.lines().iter().enumerate().find(is_without).map(|(_, line)| line)

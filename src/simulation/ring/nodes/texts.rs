@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{MasterNode, PAGE};
 use crate::ring::PagesToRead;
 use crate::transport::fault::Dice;
-use crate::wire::frame::{FetchPage, FrameKeep, FramePage};
+use crate::wire::frame::{FetchKind, FetchPage, FrameKeep, FramePage};
 
 impl MasterNode {
     /// Has the nodes read what files have of a stream's text.
@@ -18,7 +18,7 @@ impl MasterNode {
         lane.pages.extend((0..n).filter_map(|_| self.free.pop()));
         let page = |(index, page): (usize, &u32)| FetchPage {
             index: index as u32,
-            is_windowed: false,
+            kind: FetchKind::Whole,
             page: *page,
         };
         let pages = lane.pages.iter().enumerate().map(page).collect();
@@ -50,6 +50,7 @@ impl MasterNode {
                     index: lane.n_kept as u32,
                     n_whole: 9,
                     at: (lane.pages[lane.n_kept], None),
+                    state: None,
                     n_ids: PAGE as u8,
                     ids,
                 });
