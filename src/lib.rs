@@ -74,6 +74,8 @@ pub mod export;
 mod fetch;
 pub mod fleet;
 pub mod format;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod group;
 mod kernels;
 mod model;

@@ -19,7 +19,7 @@ use argh::{ArgsInfo, FromArgs};
 use super::power::{self, StatedWatts};
 use super::weights::{self, Words};
 use super::{Failure, key, model_files, note, options};
-use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
+use crate::engine::{Cache, DeviceChoice, Engine, Huge, Options, WeightsPlace};
 use crate::format::model::{Ends, Header};
 use crate::kernels::Isa;
 use crate::model::{KvKind, Model, Shape};
@@ -83,6 +83,12 @@ pub(super) struct Bench {
     /// how keys and values are kept: f16, f32 (default for f32 models) or int8
     #[argh(option, from_str_fn(options::kv_type))]
     kv: Option<KvKind>,
+    /// where layers are computed: cpu (default), gpu, auto (a GPU if it fits), or part of a device's name
+    #[argh(option, from_str_fn(options::device), default = "DeviceChoice::Cpu")]
+    device: DeviceChoice,
+    /// most of the GPU's memory to use, as in 6G (nine tenths of it)
+    #[argh(option, from_str_fn(options::room))]
+    gpu_memory: Option<u64>,
     /// numbers of threads to measure (1 and one for each fast core)
     #[argh(option, from_str_fn(counts))]
     threads: Option<Numbers>,
@@ -315,6 +321,8 @@ impl Bench {
             max_logits: self.draft.then_some(drafts::ROWS_MAX),
             isa: options::isa_from_environment()?,
             kv: self.kv,
+            device: self.device.clone(),
+            device_memory: self.gpu_memory,
             ..Options::default()
         };
         let mut engine = Engine::new(model, &options).map_err(options::engine_failure)?;

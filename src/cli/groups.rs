@@ -41,6 +41,7 @@ const MACHINE: Group = Group {
         ("--version", "weights of a converted checkpoint: 1 to 5"),
         ("--ctx", "longest context in tokens (the model's, up to 4096)"),
         ("--kv", "keys and values: f16, f32 or int8"),
+        ("--device", "cpu, gpu, auto, or part of a device's name"),
         ("--threads", "number of threads (one for each fast core)"),
         ("--cores", "cores to run on, as in 4-7 or 0,2"),
         ("--cache", "packed weights: auto, a file, a folder, or off"),

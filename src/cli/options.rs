@@ -4,10 +4,10 @@ use std::num::IntErrorKind;
 use std::path::Path;
 
 use super::checkpoint::load_failure;
-use super::{Failure, counted, warn};
+use super::{Failure, counted, note, warn};
 use crate::arena::Exhausted;
 use crate::channel::PORT_DEFAULT;
-use crate::engine::{EngineError, Options};
+use crate::engine::{DeviceChoice, Engine, EngineError, Options};
 use crate::format::model::{Ends, Weights};
 use crate::format::{ChatTemplate, Date, text_without_mark};
 use crate::kernels::Isa;
@@ -22,6 +22,17 @@ use crate::tokenizer::Tokenizer;
 pub(super) fn kv_type(value: &str) -> Result<KvKind, String> {
     let kind = KvKind::from_name(value);
     kind.ok_or_else(|| format!("{value:?} is none of f16, f32 and int8"))
+}
+
+/// Parses where layers are computed.
+pub(super) fn device(value: &str) -> Result<DeviceChoice, String> {
+    match value {
+        "cpu" => Ok(DeviceChoice::Cpu),
+        "auto" => Ok(DeviceChoice::Auto),
+        "gpu" => Ok(DeviceChoice::Gpu { name: None }),
+        "" => Err("wanted cpu, gpu, auto or part of a device's name".to_owned()),
+        name => Ok(DeviceChoice::Gpu { name: Some(name.to_owned()) }),
+    }
 }
 
 /// Parses a number of bytes: `500M`, `2G` or `2GiB`, in steps of 1024.
@@ -198,6 +209,13 @@ fn core_numbers(value: &str) -> Result<Vec<usize>, String> {
         }
     }
     Ok(cores)
+}
+
+/// Tells which device computes how many layers, if there is one beside the CPUs.
+pub(super) fn tell_device(engine: &Engine, is_quiet: bool) {
+    if let Some((name, layers)) = engine.device().filter(|_| !is_quiet) {
+        note(&format!("leap: {layers} of {} layers on {name}", engine.header().n_layers));
+    }
 }
 
 /// The failure, with its exit code, of an engine that did not start.

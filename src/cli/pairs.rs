@@ -53,6 +53,8 @@ const MODEL: &str = "model";
 const BOARDS: &[&str] = &["--boards", "--team", "--ring"];
 
 const OF_BOARDS: &str = "it is for a ring or a team";
+const OF_DEVICES: &str = "it is for GPUs";
+const OF_ONE_BOARD: &str = "a GPU computes for one board alone";
 const OF_CHAT: &str = "it is for conversations";
 const OF_SHAPE: &str = "it is for made-up models";
 const OF_ENERGY: &str = "it is for measurements of energy";
@@ -75,6 +77,12 @@ const RULES: &[Rule] = &[
         &["--draft-model"],
         NO_LAYERS,
     ),
+    needs("run", &["--gpu-memory"], &["--device"], OF_DEVICES),
+    without("run", &["--device"], BOARDS, OF_ONE_BOARD),
+    needs("serve", &["--gpu-memory"], &["--device"], OF_DEVICES),
+    without("serve", &["--device"], BOARDS, OF_ONE_BOARD),
+    needs("bench", &["--gpu-memory"], &["--device"], OF_DEVICES),
+    needs("eval", &["--gpu-memory"], &["--device"], OF_DEVICES),
     needs("run", &["--end", "--next-host"], &["--split"], ""),
     needs("run", &["--next-port"], &["--next-host"], ""),
     needs(
@@ -105,7 +113,7 @@ const RULES: &[Rule] = &[
     needs("bench", &["--layers", "--version", "--embedding-bits"], &["--shape"], OF_SHAPE),
     needs(
         "bench",
-        &["--depth", "--prompt", "--draft", "--energy", "--kv", "--huge"],
+        &["--depth", "--prompt", "--draft", "--energy", "--kv", "--huge", "--device"],
         &[MODEL, "--shape"],
         OF_MODEL,
     ),

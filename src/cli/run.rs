@@ -65,6 +65,7 @@ impl Run {
         loaded.choose_template(self.chat_template.as_ref())?;
         overwritten::watch(self.model.as_deref(), &loaded.model);
         let mut engine = engine(&loaded, &master.options(options))?;
+        options::tell_device(&engine, self.quiet);
         master.prepare(&mut engine).map_err(|e| failure(by, e))?;
         // Lets a signal end an answer at once, not after the prompt that is being read.
         engine.interrupt_by(is_interrupted);
@@ -130,6 +131,8 @@ impl Run {
             n_streams: self.streams,
             max_logits: Some(self.draft.max_logits(self.streams.unwrap_or(1))),
             kv: self.kv,
+            device: self.device.clone(),
+            device_memory: self.gpu_memory,
             ..options::of_cores(self.threads, self.cores.as_ref())?
         })
     }

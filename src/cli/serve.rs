@@ -28,7 +28,8 @@ use super::weights;
 use super::words::Line;
 use super::{Failure, counted, key, note, options, overwritten, warn};
 use crate::engine::{
-    Cache, Embedder, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace,
+    Cache, DeviceChoice, Embedder, Engine, Huge, KvMemory, Options, Scheduler, StallLimit,
+    WeightsPlace,
 };
 use crate::fleet::boards::Boards;
 use crate::fleet::gather::gather;
@@ -222,6 +223,12 @@ pub(super) struct Serve {
     /// how keys and values are kept: f16, f32 (default for f32 models), or int8: half of f16's memory
     #[argh(option, from_str_fn(options::kv_type))]
     kv: Option<KvKind>,
+    /// where layers are computed: cpu (default), gpu, auto (a GPU if it fits), or part of a device's name
+    #[argh(option, from_str_fn(options::device), default = "DeviceChoice::Cpu")]
+    device: DeviceChoice,
+    /// most of the GPU's memory to use, as in 6G (nine tenths of it)
+    #[argh(option, from_str_fn(options::room))]
+    gpu_memory: Option<u64>,
     /// number of threads (one for each fast core that a quota of CPU time pays for; one for models of few MB)
     #[argh(option, from_str_fn(options::count))]
     threads: Option<usize>,
@@ -278,6 +285,7 @@ impl Serve {
         let (listeners, _files) = self.listeners(&keys)?;
         let engine = Engine::new(loaded.model.clone(), &master.options(options));
         let mut engine = engine.map_err(options::engine_failure)?;
+        options::tell_device(&engine, self.quiet);
         master.prepare(&mut engine).map_err(|e| boards::failure(by, e))?;
         notify::start();
         let announce = || notify::status("waiting for the other boards");
@@ -536,6 +544,8 @@ impl Serve {
             n_streams: Some(n_streams),
             max_logits: Some(self.draft.max_logits(n_streams)),
             kv: self.kv,
+            device: self.device.clone(),
+            device_memory: self.gpu_memory,
             kv_memory: match self.kv_memory {
                 Some(bytes) => KvMemory::Bytes(bytes),
                 None if has_boards => KvMemory::Whole,

@@ -28,6 +28,8 @@ pub enum EngineError {
     NoStream,
     /// The model computes embeddings, and text is asked for.
     Embeddings,
+    /// The device that was asked for cannot be used, for this reason.
+    Device(String),
 }
 
 impl fmt::Display for EngineError {
@@ -38,6 +40,7 @@ impl fmt::Display for EngineError {
             EngineError::Weights(e) => e.fmt(f),
             EngineError::Isa(isa) => write!(f, "this CPU cannot run {} kernels", isa.name()),
             EngineError::Threads(_) => write!(f, "cannot start the threads"),
+            EngineError::Device(why) => f.write_str(why),
             EngineError::NoStream => write!(f, "all streams are in use"),
             EngineError::Embeddings => write!(
                 f,

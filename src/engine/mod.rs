@@ -8,6 +8,7 @@ pub(crate) mod bandwidth;
 mod calibrate;
 pub mod chat;
 mod choice;
+mod device;
 mod draft_model;
 pub(crate) mod draft_node;
 mod drafts;
@@ -49,7 +50,9 @@ pub use embedder::{EmbedError, Embedder, TextIds, VectorForm};
 pub use error::{EngineError, JoinError, LeadError, StepError};
 pub use job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason};
 pub use ngrams::NgramDrafter;
-pub use options::{CTX_LEN_DEFAULT, KvMemory, Options, STEP_BYTES_MIN, batch_default, is_small};
+pub use options::{
+    CTX_LEN_DEFAULT, DeviceChoice, KvMemory, Options, STEP_BYTES_MIN, batch_default, is_small,
+};
 pub use pace::StallLimit;
 pub use pages::PageFigures;
 pub use prefix::Store as PrefixStore;

@@ -62,6 +62,21 @@ impl KvMemory {
     }
 }
 
+/// Which device computes layers beside the CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// None.
+    #[default]
+    Cpu,
+    /// A GPU, if there is one that gives the CPUs' bits and can compute the model.
+    Auto,
+    /// A GPU; starting fails without one.
+    Gpu {
+        /// Part of its name; `None` for the first that is no program on the CPU.
+        name: Option<String>,
+    },
+}
+
 /// How to run a model. The default suits the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -89,6 +104,10 @@ pub struct Options {
     pub cache: Cache,
     /// Whether weights are copied to huge pages.
     pub huge: Huge,
+    /// The device beside the CPUs. The model's last layers that fit its memory are computed there.
+    pub device: DeviceChoice,
+    /// Most bytes of that device's memory; nine tenths by default.
+    pub device_memory: Option<u64>,
 }
 
 impl Options {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::about::{EngineInfo, WeightsIn};
 use super::backend::{Backend, Local, Logits};
+use super::device;
 use super::error::{EngineError, StepError};
 use super::forks::Forks;
 use super::options::Options;
@@ -72,8 +73,9 @@ impl Engine {
         plan.kv_pages = options.kv_memory.pages(&plan, &model);
         let kernels = Engine::kernels(Some(&model), options.isa)?;
         let pool = options.pool(&model).map_err(EngineError::Threads)?;
-        let transformer =
+        let mut transformer =
             Transformer::new(model, kernels, pool, plan).map_err(EngineError::Start)?;
+        device::give_layers(&mut transformer, options)?;
         let kv_plan = plan.kv_plan(transformer.model().header());
         Ok(Engine {
             stage: OwnStage::new(transformer),
@@ -204,6 +206,11 @@ impl Engine {
         let StageInfo { plan, threads, .. } = self.stage.transformer.about();
         let arena_bytes = self.stage.transformer.arena_bytes();
         EngineInfo { isa: self.isa(), threads, kv: plan.kv, arena_bytes, weights }
+    }
+
+    /// Name of the device beside the CPUs, and the number of layers that it computes; `None` if there is none.
+    pub fn device(&self) -> Option<(&str, usize)> {
+        self.stage.transformer.device_beside()
     }
 
     /// Instruction set of the kernels in use.

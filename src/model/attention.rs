@@ -138,6 +138,12 @@ impl HeadSpec<'_> {
 /// Cosines and sines of a row's position.
 type Angles<'a> = (&'a [f32], &'a [f32]);
 
+/// Factor of the queries at `pos`.
+pub(crate) fn growth(Temperature { slope, original_ctx }: Temperature, pos: usize) -> f32 {
+    let contexts = (pos / original_ctx) as f64;
+    (1.0 + f64::from(slope) * ln(1.0 + contexts)) as f32
+}
+
 impl Attention<'_> {
     fn q_dim(&self) -> usize {
         self.heads.n_heads * self.heads.head_dim
@@ -245,11 +251,10 @@ impl Attention<'_> {
 
     /// Factor of a row's queries.
     fn growth(&self, row: usize) -> f32 {
-        let Some(Temperature { slope, original_ctx }) = self.spec.temperature else { return 1.0 };
+        let Some(temperature) = self.spec.temperature else { return 1.0 };
         let row = self.first + row;
         let pos = batch::part(self.spans, row..row + 1).next().map_or(0, |span| span.pos);
-        let contexts = (pos / original_ctx) as f64;
-        (1.0 + f64::from(slope) * ln(1.0 + contexts)) as f32
+        growth(temperature, pos)
     }
 
     /// Stores the keys and values of all rows, if the layer computes them.

@@ -162,6 +162,8 @@ pub enum ForwardError {
     Interrupted,
     /// Parts of other nodes of the team did not arrive.
     Gather(GatherError),
+    /// A device beside the CPUs failed, for this reason.
+    Device(String),
 }
 
 impl fmt::Display for ForwardError {
@@ -179,6 +181,7 @@ impl fmt::Display for ForwardError {
             }
             ForwardError::Interrupted => write!(f, "interrupted"),
             ForwardError::Gather(error) => error.fmt(f),
+            ForwardError::Device(why) => f.write_str(why),
         }
     }
 }

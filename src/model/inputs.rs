@@ -97,7 +97,7 @@ fn parts<'s, T>(slice: &'s mut [T], n: usize) -> impl FnMut() -> &'s mut [T] {
 
 /// Number of activations that share a scale, for weights with this encoding: that of the weights. `None` if
 /// activations stay f32.
-pub(super) fn activation_group(encoding: Encoding) -> Option<usize> {
+pub(crate) fn activation_group(encoding: Encoding) -> Option<usize> {
     match encoding {
         Encoding::F32 => None,
         Encoding::Q8 { group } => Some(group),

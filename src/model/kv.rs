@@ -14,7 +14,7 @@ use crate::format::model::Header;
 use crate::kernels::{Kernels, KvPages, KvStored};
 
 /// Shape of the cache, and the streams' tables.
-pub(super) struct KvShape {
+pub(crate) struct KvShape {
     /// Units of each layer's part of a page; 0 if layers differ.
     part_units: usize,
     /// Layers of the share, from its first.
@@ -37,6 +37,22 @@ struct KvLayer {
     part: KvPart,
     /// Whether the layer stores keys and values: recurrent layers have none, and others use those of an earlier layer.
     is_stored: bool,
+}
+
+/// Where a layer's keys and values lie, in units.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LayerPlaces {
+    /// Whether the layer has pages of the group for windows.
+    pub(crate) is_windowed: bool,
+    /// Unit at which the layer's part of page 0 begins.
+    pub(crate) start: usize,
+    /// Units of a page.
+    pub(crate) page: usize,
+    /// Number of pages in a stream's table.
+    pub(crate) table_len: usize,
+    /// Units of a head's keys in a page, and of its values.
+    pub(crate) head: usize,
 }
 
 /// Pages of the layers with a window or of the others, with the streams' tables.
@@ -64,7 +80,7 @@ pub(super) struct KvLane {
 impl KvShape {
     /// Layout of the KV cache of `layers`, with the sizes of `plan`. If there are enough pages, each stream's
     /// table begins with pages of its own.
-    pub(super) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> KvShape {
+    pub(crate) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> KvShape {
         let KvPlan { ctx_pages, n_pages, window, .. } = plan.kv_plan(header);
         let [page, window_page] = plan.page_units(header, layers.clone());
         let (ring_pages, n_window_pages) =
@@ -114,7 +130,7 @@ impl KvShape {
 
     /// Assigns `page` to a stream's positions from `index * KV_PAGE` on, and `window`, if there is one, to
     /// the same positions in layers with a window.
-    pub(super) fn set_page(&mut self, stream: usize, index: usize, page: u32, window: Option<u32>) {
+    pub(crate) fn set_page(&mut self, stream: usize, index: usize, page: u32, window: Option<u32>) {
         let PageGroup { n, tables, .. } = &mut self.whole;
         tables[stream * *n + index] = page;
         if let Some(window) = window {
@@ -124,7 +140,7 @@ impl KvShape {
     }
 
     /// Range of a page, in units.
-    pub(super) fn page_range(&self, page: u32, is_windowed: bool) -> Range<usize> {
+    pub(crate) fn page_range(&self, page: u32, is_windowed: bool) -> Range<usize> {
         let group = if is_windowed { &self.windowed } else { &self.whole };
         let start = group.start + page as usize * group.page;
         start..start + group.page
@@ -143,18 +159,13 @@ impl KvShape {
             && from.is_none_or(is_page)
     }
 
-    /// Whether a layer has pages of the group for windows.
-    pub(super) fn is_windowed(&self, layer: usize) -> bool {
-        self.layers[layer].is_windowed
-    }
-
     /// Units of each layer's part of a page; 0 if layers differ.
     pub(super) fn part_units(&self) -> usize {
         self.part_units
     }
 
     /// Range of a layer's part of a page, in units; `None` if it does not exist.
-    pub(super) fn part_range(&self, layer: usize, page: usize) -> Option<Range<usize>> {
+    pub(crate) fn part_range(&self, layer: usize, page: usize) -> Option<Range<usize>> {
         let is_stored = self.layers.get(layer).is_some_and(|layer| layer.is_stored);
         let is_there = is_stored && page < self.group(layer).n_pages;
         is_there.then(|| {
@@ -162,6 +173,25 @@ impl KvShape {
             let start = group.start + page * group.page + own.start;
             start..start + own.part.of_layer()
         })
+    }
+
+    /// Numbers by which a device finds the keys and values of a layer.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn places(&self, layer: usize) -> LayerPlaces {
+        let (group, own) = (self.group(layer), &self.layers[layer]);
+        LayerPlaces {
+            is_windowed: own.is_windowed,
+            start: group.start + own.start,
+            page: group.page,
+            table_len: group.n,
+            head: own.part.of_head()[0],
+        }
+    }
+
+    /// Page tables of all streams, for layers with a window or for the others: `[n_streams, table_len]`.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn tables(&self, is_windowed: bool) -> &[u32] {
+        if is_windowed { &self.windowed.tables } else { &self.whole.tables }
     }
 
     fn group(&self, layer: usize) -> &PageGroup {

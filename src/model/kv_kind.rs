@@ -45,7 +45,7 @@ impl KvKind {
     }
 
     /// Bytes of a unit of the cache: a value, or a line of int8.
-    pub(super) fn unit_bytes(self) -> usize {
+    pub(crate) fn unit_bytes(self) -> usize {
         match self {
             KvKind::F16 => 2,
             KvKind::F32 => 4,

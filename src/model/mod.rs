@@ -9,6 +9,7 @@ mod attention;
 mod batch;
 mod buffers;
 mod check;
+mod device;
 mod encoder;
 mod file;
 mod gated;
@@ -22,6 +23,8 @@ mod matrix;
 mod mixture;
 mod packed;
 mod packer;
+#[cfg(feature = "gpu")]
+mod parts;
 mod pass;
 mod plan;
 mod precision;
@@ -43,15 +46,28 @@ mod units;
 mod view;
 mod watch;
 
+#[cfg(feature = "gpu")]
+pub(crate) use attention::growth;
 pub use batch::{Batch, ForwardError, GatherError, Span, StateUse, Wants, check_spans};
 pub use check::CheckError;
+pub use device::Device;
 pub use file::{LoadError, ModelFile, layout_number, packed_for};
 pub use gather::{Gather, SpreadRows, To};
+#[cfg(feature = "gpu")]
+pub(crate) use inputs::activation_group;
+#[cfg(feature = "gpu")]
+pub(crate) use kv::{KvShape, LayerPlaces};
 pub use kv_kind::{KvKind, KvPart};
 pub use matrix::Matrix;
 pub use packer::{PackError, PackProgress, PackReport, PackWatch, cached_layers};
+#[cfg(feature = "gpu")]
+pub(crate) use parts::RowParts;
 pub use plan::{KV_PAGE, KvPlan, PageChange, PagePair, Plan, PlanError, WindowPlan};
 pub use precision::Precision;
+#[cfg(feature = "gpu")]
+pub(crate) use project::encoding;
+#[cfg(feature = "gpu")]
+pub(crate) use rope::{Frequencies, angles};
 pub use share::Share;
 pub use stage::{AssembleError, KvPlace, Stage, StageInfo, StatePlace};
 pub use start_error::StartError;

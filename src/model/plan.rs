@@ -140,7 +140,7 @@ impl Plan {
     ///
     /// # Errors
     /// The first size that does not fit.
-    pub(super) fn check(&self, header: &Header) -> Result<(), PlanError> {
+    pub(crate) fn check(&self, header: &Header) -> Result<(), PlanError> {
         if self.ctx_len == 0 || self.ctx_len > header.max_seq_len {
             let max = header.max_seq_len;
             return Err(PlanError::ContextLength { wanted: self.ctx_len, max });
@@ -233,7 +233,7 @@ impl Plan {
     }
 
     /// Units of the whole KV cache in `layers`, saturating.
-    pub(super) fn kv_units(&self, header: &Header, layers: Range<usize>) -> usize {
+    pub(crate) fn kv_units(&self, header: &Header, layers: Range<usize>) -> usize {
         let [of_page, of_window_page] = self.page_units(header, layers);
         let KvPlan { n_pages, window, .. } = self.kv_plan(header);
         let n_window_pages = window.map_or(0, |window| window.n_pages);

@@ -355,7 +355,7 @@ impl Multiplier<'_> {
 }
 
 /// Encoding of a matrix.
-pub(super) fn encoding(matrix: &Matrix<'_>) -> Encoding {
+pub(crate) fn encoding(matrix: &Matrix<'_>) -> Encoding {
     match matrix {
         Matrix::F32 { .. } => Encoding::F32,
         Matrix::Q8(matrix) => Encoding::Q8 { group: matrix.group() },

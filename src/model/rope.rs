@@ -7,10 +7,10 @@ use crate::numerics::{ln, pow, sin_cos};
 
 /// Radians per position of each rotated pair of a head, `[rotary_dim / 2]`, for each RoPE that layers use: in
 /// ordinary texts, and in long ones.
-pub(super) struct Frequencies(Vec<(Rope, [Vec<f64>; 2])>);
+pub(crate) struct Frequencies(Vec<(Rope, [Vec<f64>; 2])>);
 
 impl Frequencies {
-    pub(super) fn new(header: &Header) -> Frequencies {
+    pub(crate) fn new(header: &Header) -> Frequencies {
         let short = &header.features.rope_divisors;
         let long = header.features.long_rope.as_ref().map_or(short, |long| &long.divisors);
         let mut all: Vec<(Rope, [Vec<f64>; 2])> = Vec::new();
@@ -23,7 +23,7 @@ impl Frequencies {
     }
 
     /// Frequencies of `rope`, which a layer must use. `is_long` tells whether the text is a long one.
-    pub(super) fn of(&self, rope: Rope, is_long: bool) -> &[f64] {
+    pub(crate) fn of(&self, rope: Rope, is_long: bool) -> &[f64] {
         let found = self.0.iter().find(|(known, _)| *known == rope);
         found.map_or(&[], |(_, of)| &of[usize::from(is_long)])
     }
@@ -83,7 +83,7 @@ fn scaled(frequency: f64, scaling: Option<RopeScaling>) -> f64 {
 }
 
 /// Writes the cosine and sine of each frequency's angle at `pos`, times `magnitude`.
-pub(super) fn angles(
+pub(crate) fn angles(
     (frequencies, magnitude): (&[f64], f32),
     pos: usize,
     cos: &mut [f32],

@@ -19,6 +19,8 @@ pub enum StartError {
     Fixed,
     /// Not enough memory.
     Memory(Exhausted),
+    /// A device beside the CPUs cannot take its layers, for this reason.
+    Device(String),
     /// The model's file is packed for other kernels than those in use.
     Packed {
         /// Kernels that the file is packed for.
@@ -35,6 +37,7 @@ impl fmt::Display for StartError {
             StartError::Share(e) => e.fmt(f),
             StartError::Fixed => f.write_str("layers of a team stay"),
             StartError::Memory(e) => e.fmt(f),
+            StartError::Device(why) => f.write_str(why),
             StartError::Packed { wanted, found } => {
                 let (wanted, found) = (wanted.name(), found.name());
                 write!(

@@ -1,5 +1,6 @@
 //! A model with the threads, buffers and KV cache to compute it: a stage on CPUs.
 
+mod beside;
 mod in_team;
 
 use std::mem;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use super::batch::{self, Batch, ForwardError, Span};
 use super::buffers::Buffers;
+use super::device::Device;
 use super::interrupt::Interrupt;
 use super::kv::KvShape;
 use super::packed::PackedWeights;
@@ -34,14 +36,20 @@ pub struct Transformer {
     kernels: Kernels,
     pool: Pool,
     plan: Plan,
-    kv: KvShape,
+    memory: Memory,
     frequencies: Frequencies,
-    states: Option<States>,
-    arena: Arena,
     packed: Option<PackedWeights>,
     is_interrupted: Option<fn() -> bool>,
     watch: Option<Box<Watch>>,
     team: Option<Team>,
+    /// A device that computes the share's last layers; `model` has the others.
+    beside: Option<Beside>,
+}
+
+/// A device beside the CPUs, and the share of both.
+struct Beside {
+    device: Box<dyn Device>,
+    share: Share,
 }
 
 impl Transformer {
@@ -58,7 +66,7 @@ impl Transformer {
         if let Some(wanted) = model.packed_for().filter(|isa| *isa != kernels.isa()) {
             return Err(StartError::Packed { wanted, found: kernels.isa() });
         }
-        let Memory { arena, kv, states } = allocate(&model, &plan, None)?;
+        let memory = allocate(&model, &plan, None)?;
         let frequencies = Frequencies::new(model.header());
         let packed = PackedWeights::of_model(&model);
         Ok(Transformer {
@@ -66,14 +74,13 @@ impl Transformer {
             kernels,
             pool,
             plan,
-            kv,
+            memory,
             frequencies,
-            states,
-            arena,
             packed,
             is_interrupted: None,
             watch: None,
             team: None,
+            beside: None,
         })
     }
 
@@ -188,12 +195,12 @@ impl Transformer {
 
     /// Bytes of buffers and KV cache.
     pub fn arena_bytes(&self) -> usize {
-        self.arena.bytes()
+        self.memory.arena.bytes()
     }
 
     /// Copies a page of the KV cache to another; both for layers with a window if `is_windowed`.
     fn copy_kv_page(&mut self, from: u32, to: u32, is_windowed: bool) {
-        let [from, to] = [from, to].map(|page| self.kv.page_range(page, is_windowed));
+        let [from, to] = [from, to].map(|page| self.memory.kv.page_range(page, is_windowed));
         let (_, mut buffers) = self.begin(&[]);
         buffers.kv.copy(from, to);
     }
@@ -204,21 +211,22 @@ impl Transformer {
     /// # Panics
     /// If the page does not exist.
     pub fn kv_page(&mut self, page: u32, is_windowed: bool) -> &mut [u8] {
-        let range = self.kv.page_range(page, is_windowed);
+        let range = self.memory.kv.page_range(page, is_windowed);
         let (_, buffers) = self.begin(&[]);
         buffers.kv.into_bytes(range)
     }
 
     /// Bytes of a page for layers without a window, and of one for layers with a window.
     pub fn kv_page_bytes(&self) -> [usize; 2] {
-        [false, true]
-            .map(|is_windowed| self.kv.page_range(0, is_windowed).len() * self.plan.kv.unit_bytes())
+        [false, true].map(|is_windowed| {
+            self.memory.kv.page_range(0, is_windowed).len() * self.plan.kv.unit_bytes()
+        })
     }
 
     /// A layer's part of a page; `None` if it does not exist.
     fn kv_part(&mut self, KvPlace { layer, page }: KvPlace) -> Option<&mut [u8]> {
         let layer = layer.checked_sub(self.model.share().layers.start)?;
-        let range = self.kv.part_range(layer, page)?;
+        let range = self.memory.kv.part_range(layer, page)?;
         let (_, buffers) = self.begin(&[]);
         Some(buffers.kv.into_bytes(range))
     }
@@ -226,7 +234,7 @@ impl Transformer {
     /// A layer's part of a checkpoint, in pieces; `None` if it does not exist.
     fn state_part(&mut self, place: StatePlace) -> Option<impl Iterator<Item = &mut [f32]>> {
         let layer = place.layer.checked_sub(self.model.share().layers.start)?;
-        let states = self.states.as_ref()?;
+        let states = self.memory.states.as_ref()?;
         let (shape, index) = (states.shape, states.find_index(layer)?);
         let slot = shape.slot_of(place.checkpoint)?;
         let (_, buffers) = self.begin(&[]);
@@ -236,7 +244,7 @@ impl Transformer {
     /// Whether a stream with pages of its own can continue from `pos`: all positions in the window of `pos`
     /// must still be stored, after `reached` positions were. A stream with a state cannot.
     pub fn can_rewind(&self, reached: usize, pos: usize) -> bool {
-        self.states.is_none() && self.kv.holds_before(reached, pos)
+        self.memory.states.is_none() && self.memory.kv.holds_before(reached, pos)
     }
 
     /// Computes `batch` and returns the logits of the rows that want them, `[wanted, vocab_size]`, in the
@@ -249,7 +257,7 @@ impl Transformer {
     /// # Panics
     /// If the model is a share that lacks layers or ends.
     pub fn forward(&mut self, batch: &Batch) -> Result<&mut [f32], ForwardError> {
-        assert!(self.model.share() == &Share::whole(self.model.header()));
+        assert!(self.about().share == &Share::whole(self.model.header()));
         self.embed(batch)?;
         self.run_layers(batch.spans())?;
         self.logits(batch.spans())
@@ -267,8 +275,7 @@ impl Transformer {
         plan: Plan,
     ) -> Result<(), StartError> {
         let model = Arc::new(model.with_share(share).map_err(StartError::Share)?);
-        Memory { arena: self.arena, kv: self.kv, states: self.states } =
-            allocate(&model, &plan, self.team.as_ref())?;
+        self.memory = allocate(&model, &plan, self.team.as_ref())?;
         self.packed = PackedWeights::of_model(&model);
         (self.model, self.plan) = (model, plan);
         Ok(())
@@ -286,7 +293,7 @@ impl Transformer {
         assert!(self.team.is_none());
         let (pass, mut buffers) = self.begin(spans);
         let m = pass.normalise_wanted(&mut buffers);
-        pass.classify(m, buffers, None)
+        self.classify_rows(m)
     }
 
     /// Vectors of all rows of `spans`, `[rows, dim]`, behind the final norm if the model has one. The node must have all
@@ -301,12 +308,12 @@ impl Transformer {
 
     /// Finds the states that `spans` continue, and makes those that are not there yet.
     fn begin_states(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
-        let Some(states) = &mut self.states else { return Ok(()) };
+        let Some(states) = &mut self.memory.states else { return Ok(()) };
         states.begin(spans)?;
         if !states.replays().is_empty() {
             let (pass, mut buffers) = self.begin(&[]);
             pass.positions.states.iter().for_each(|states| pass.replay(states, &mut buffers));
-            self.states.iter_mut().for_each(States::replayed);
+            self.memory.states.iter_mut().for_each(States::replayed);
         }
         Ok(())
     }
@@ -315,7 +322,7 @@ impl Transformer {
         if let Some(packed) = &mut self.packed {
             packed.finish_move();
         }
-        let mut carver = self.arena.carver();
+        let mut carver = self.memory.arena.carver();
         let (header, share) = (self.model.header(), self.model.share());
         let team = self.team.as_ref();
         let buffers = Buffers::carve((header, share, team), &self.plan, &mut carver);
@@ -326,9 +333,9 @@ impl Transformer {
             kernels: &self.kernels,
             pool: &self.pool,
             positions: Positions {
-                kv: &self.kv,
+                kv: &self.memory.kv,
                 frequencies: &self.frequencies,
-                states: self.states.as_ref(),
+                states: self.memory.states.as_ref(),
             },
             interrupt: Interrupt::new(self.is_interrupted),
             watch: self.watch.as_deref(),
@@ -346,7 +353,7 @@ impl Stage for Transformer {
     fn about(&self) -> StageInfo<'_> {
         StageInfo {
             header: self.model.header(),
-            share: self.model.share(),
+            share: self.beside.as_ref().map_or(self.model.share(), |beside| &beside.share),
             plan: &self.plan,
             device: self.kernels.isa().name(),
             threads: self.pool.threads(),
@@ -354,24 +361,26 @@ impl Stage for Transformer {
     }
 
     fn bytes_per_token(&self) -> u64 {
-        let bytes = self.model.bytes_per_token();
+        let bytes = self.model.bytes_per_token() + self.bytes_beside();
         // A file for a team's node holds only the rows of this node.
         let team = self.team.as_ref().filter(|_| self.model.header().slice().is_none());
         team.map_or(bytes, |team| team.part_of(bytes))
     }
 
     fn set_plan(&mut self, plan: Plan) -> Result<(), StartError> {
-        Memory { arena: self.arena, kv: self.kv, states: self.states } =
-            allocate(&self.model, &plan, self.team.as_ref())?;
+        self.set_plan_beside(&plan)?;
+        self.memory = allocate(&self.model, &plan, self.team.as_ref())?;
         self.plan = plan;
         Ok(())
     }
 
     /// Changes the share. Packed weights stay in use if the new share has them, too.
     fn set_share(&mut self, share: Share, plan: Plan) -> Result<(), StartError> {
+        if self.beside.is_some() {
+            return Err(StartError::Fixed);
+        }
         let model = Arc::new(self.model.with_share(share).map_err(StartError::Share)?);
-        Memory { arena: self.arena, kv: self.kv, states: self.states } =
-            allocate(&model, &plan, self.team.as_ref())?;
+        self.memory = allocate(&model, &plan, self.team.as_ref())?;
         if model.packed_for().is_some() {
             self.packed = PackedWeights::of_model(&model);
         }
@@ -381,7 +390,11 @@ impl Stage for Transformer {
 
     /// Compares on all threads.
     fn check_weights(&self, is_interrupted: &dyn Fn() -> bool) -> Result<(), CheckError> {
-        self.model.check(&[], &self.pool, is_interrupted)
+        self.model.check(&[], &self.pool, is_interrupted)?;
+        match &self.beside {
+            Some(beside) => beside.device.model().check(&[], &self.pool, is_interrupted),
+            None => Ok(()),
+        }
     }
 
     /// All threads poll before each piece of a layer's work.
@@ -402,7 +415,8 @@ impl Stage for Transformer {
         self.begin_states(spans)?;
         let (pass, mut buffers) = self.begin(spans);
         pass.layers(&mut buffers)?;
-        self.states.iter_mut().for_each(|states| states.end(spans));
+        self.run_layers_beside(spans)?;
+        self.memory.states.iter_mut().for_each(|states| states.end(spans));
         Ok(())
     }
 
@@ -419,11 +433,12 @@ impl Stage for Transformer {
     }
 
     fn change_page(&mut self, change: &PageChange) -> bool {
-        if !self.kv.has(change) {
+        if !self.memory.kv.has(change) {
             return false;
         }
         let PageChange { stream, index, to, from } = *change;
-        self.kv.set_page(stream, index, to.page, to.window);
+        self.memory.kv.set_page(stream, index, to.page, to.window);
+        self.change_page_beside(change);
         if let Some(from) = from {
             self.copy_kv_page(from.page, to.page, false);
             if let (Some(from), Some(to)) = (from.window, to.window) {
@@ -434,26 +449,33 @@ impl Stage for Transformer {
     }
 
     fn is_windowed(&self, layer: usize) -> bool {
-        self.kv.is_windowed(layer - self.model.share().layers.start)
+        self.plan.kv_plan(self.model.header()).window.is_some()
+            && self.model.header().layer(layer).window.is_some()
     }
 
     fn kv_part_bytes(&self) -> usize {
-        self.kv.part_units() * self.plan.kv.unit_bytes()
+        self.memory.kv.part_units() * self.plan.kv.unit_bytes()
     }
 
     fn read_kv(&mut self, part: KvPlace, out: &mut [u8]) -> bool {
+        if let Some(device) = self.beside_for(part.layer) {
+            return device.read_kv(part, out);
+        }
         let bytes = self.kv_part(part);
         bytes.map(|bytes| out.copy_from_slice(bytes)).is_some()
     }
 
     fn write_kv(&mut self, part: KvPlace, first: usize, bytes: &[u8]) -> bool {
+        if let Some(device) = self.beside_for(part.layer) {
+            return device.write_kv(part, first, bytes);
+        }
         let part = self.kv_part(part).and_then(|part| part.get_mut(first..));
         let place = part.and_then(|rest| rest.get_mut(..bytes.len()));
         place.map(|place| place.copy_from_slice(bytes)).is_some()
     }
 
     fn state_bytes(&self) -> usize {
-        self.states.as_ref().map_or(0, |states| states.shape.part_len() * size_of::<f32>())
+        self.memory.states.as_ref().map_or(0, |states| states.shape.part_len() * size_of::<f32>())
     }
 
     fn read_state(&mut self, part: StatePlace, mut out: &mut [u8]) -> bool {
@@ -496,7 +518,7 @@ impl Stage for Transformer {
         let x = &mut buffers.delta[..m * dim];
         precision.read(bytes, x);
         pass.normalise(x.chunks_exact(dim), buffers.inputs.f32);
-        pass.classify(m, buffers, None)
+        self.classify_rows(m)
     }
 }
 

@@ -88,6 +88,14 @@ impl Model {
             let what = format!("one board must have all layers of this model: {why}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
+        self.view_of(share)
+    }
+
+    /// A view of the weights of `share`, which the file must hold. The share may have no layers.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped or was written to.
+    pub(crate) fn view_of(&self, share: Share) -> io::Result<Model> {
         let weights = Weights::new(self.header(), &self.file.source, &share)?;
         Ok(Model { file: Arc::clone(&self.file), share, weights })
     }

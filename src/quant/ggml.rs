@@ -25,7 +25,7 @@ mod runs;
 
 use super::f16::half_to_f32;
 pub use matrix::GgmlMatrix;
-pub(crate) use runs::{Codes, EVEN, Form, MXFP4_STEPS, NL_STEPS, Steps, table};
+pub(crate) use runs::{Codes, EVEN, Form, MXFP4_STEPS, NL_STEPS, Run, Steps, table};
 
 /// A block type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -38,6 +38,7 @@ pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
         "--boards" | "--team" => vec!["auto"],
         "--huge" => vec!["auto", "on", "off"],
         "--isa" => Isa::ALL.iter().map(|isa| isa.name()).collect(),
+        "--device" => vec!["cpu", "gpu", "auto"],
         "--kv" => KvKind::ALL.iter().map(|kind| kind.name()).collect(),
         "--objective" => vec!["latency", "throughput", "energy", "memory"],
         "--shape" => Shape::ALL.iter().map(|shape| shape.name).collect(),

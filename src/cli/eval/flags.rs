@@ -8,7 +8,7 @@ use argh::{ArgsInfo, FromArgs};
 use crate::cli::checkpoint::load_failure;
 use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options};
-use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
+use crate::engine::{Cache, DeviceChoice, Engine, Huge, Options, WeightsPlace};
 use crate::model::{KvKind, Model};
 
 /// Rows of logits computed in one batch.
@@ -57,6 +57,12 @@ pub(in crate::cli) struct Eval {
     /// how keys and values are kept: f32 (default), f16 or int8
     #[argh(option, from_str_fn(options::kv_type))]
     pub(super) kv: Option<KvKind>,
+    /// where layers are computed: cpu (default), gpu, auto (a GPU if it fits), or part of a device's name
+    #[argh(option, from_str_fn(options::device), default = "DeviceChoice::Cpu")]
+    pub(super) device: DeviceChoice,
+    /// most of the GPU's memory to use, as in 6G (nine tenths of it)
+    #[argh(option, from_str_fn(options::room))]
+    pub(super) gpu_memory: Option<u64>,
     /// number of threads
     #[argh(option, from_str_fn(options::count))]
     pub(super) threads: Option<usize>,
@@ -82,6 +88,8 @@ impl Eval {
             max_logits: Some(BATCH),
             kv: self.kv.or(Some(KvKind::F32)),
             threads: self.threads,
+            device: self.device.clone(),
+            device_memory: self.gpu_memory,
             isa: options::isa_from_environment()?,
             ..Options::default()
         };

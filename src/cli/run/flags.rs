@@ -16,7 +16,7 @@ use crate::cli::roles::Role;
 use crate::cli::weights::{self, Words};
 use crate::cli::words::Line;
 use crate::cli::{Failure, key, options, prefixes};
-use crate::engine::{Cache, Huge, WeightsPlace};
+use crate::engine::{Cache, DeviceChoice, Huge, WeightsPlace};
 use crate::fleet::boards::Boards;
 use crate::fleet::settings::{ControlPlace, LinkSettings, Settings, Wishes};
 #[cfg(feature = "tools")]
@@ -124,6 +124,12 @@ pub(in crate::cli) struct Run {
     /// how keys and values are kept: f16, f32 (default for f32 models), or int8: half of f16's memory
     #[argh(option, from_str_fn(options::kv_type))]
     pub(super) kv: Option<KvKind>,
+    /// where layers are computed: cpu (default), gpu, auto (a GPU if it fits), or part of a device's name
+    #[argh(option, from_str_fn(options::device), default = "DeviceChoice::Cpu")]
+    pub(super) device: DeviceChoice,
+    /// most of the GPU's memory to use, as in 6G (nine tenths of it)
+    #[argh(option, from_str_fn(options::room))]
+    pub(super) gpu_memory: Option<u64>,
     /// number of threads (one for each fast core that a quota of CPU time pays for; one for models of few MB)
     #[argh(option, from_str_fn(options::count))]
     pub(super) threads: Option<usize>,

@@ -1,7 +1,7 @@
 //! A transformer as a node of a team. All nodes make the same calls, with the same arguments, at the same
 //! time. Only a gather can interrupt a call.
 
-use super::{Memory, Transformer, allocate};
+use super::{Transformer, allocate};
 use crate::model::batch::{self, ForwardError, Span};
 use crate::model::gather::Gather;
 use crate::model::interrupt::Interrupt;
@@ -18,8 +18,7 @@ impl Transformer {
     /// # Errors
     /// If the plan does not fit the machine. Nothing is changed then.
     pub fn set_team(&mut self, team: Option<Team>, plan: Plan) -> Result<(), StartError> {
-        Memory { arena: self.arena, kv: self.kv, states: self.states } =
-            allocate(&self.model, &plan, team.as_ref())?;
+        self.memory = allocate(&self.model, &plan, team.as_ref())?;
         (self.team, self.plan) = (team, plan);
         Ok(())
     }

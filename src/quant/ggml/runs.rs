@@ -191,7 +191,7 @@ impl Ggml {
 
 impl Codes {
     /// The run of a type of this form.
-    fn run(&self, form: Form) -> Run {
+    pub(crate) fn run(&self, form: Form) -> Run {
         let Codes { codes, d, m, scales, min } = *self;
         Run {
             codes: codes.map(|code| form.integer(code)),

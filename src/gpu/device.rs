@@ -1,0 +1,251 @@
+//! Vulkan's devices: which there are, and one that is in use.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use ash::{Device, Entry, Instance, vk};
+
+use super::error::GpuError;
+
+/// Description of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The device's own name.
+    pub name: String,
+    /// Name and version of its driver.
+    pub driver: String,
+    /// Whether it is a program on the CPU.
+    pub is_software: bool,
+    /// Bytes of its own memory.
+    pub memory: u64,
+}
+
+/// A device that is in use, with a queue for its work.
+pub(super) struct Handle {
+    pub(super) info: DeviceInfo,
+    pub(super) device: Device,
+    pub(super) queue: vk::Queue,
+    pub(super) family: u32,
+    pub(super) memory_types: vk::PhysicalDeviceMemoryProperties,
+    /// Largest allocation in bytes.
+    pub(super) allocation_max: u64,
+    /// Whether products of four bytes are one instruction.
+    pub(super) has_dot: bool,
+    instance: Instance,
+    // The loaded library must outlive all that comes from it.
+    _entry: Entry,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: everything made from the device holds an `Arc` of this handle, so nothing of it is left.
+        unsafe {
+            self.device.destroy_device(None);
+            self.instance.destroy_instance(None);
+        }
+    }
+}
+
+/// A device that is found, before it is opened.
+struct Found {
+    physical: vk::PhysicalDevice,
+    info: DeviceInfo,
+    family: Option<u32>,
+    lacks: Option<&'static str>,
+    has_dot: bool,
+    allocation_max: u64,
+    memory_types: vk::PhysicalDeviceMemoryProperties,
+}
+
+/// The devices that Vulkan finds, each with what it lacks for this program.
+///
+/// # Errors
+/// If there is no Vulkan loader, or it fails.
+pub fn devices() -> Result<Vec<(DeviceInfo, Option<&'static str>)>, GpuError> {
+    let (_entry, instance) = load()?;
+    let found = find(&instance);
+    // SAFETY: nothing was made from the instance.
+    unsafe { instance.destroy_instance(None) };
+    Ok(found?.into_iter().map(|found| (found.info, found.lacks)).collect())
+}
+
+impl Handle {
+    /// Opens the first device for which `is_wanted` is true. `wanted` describes it in errors.
+    pub(super) fn open(
+        wanted: &str,
+        is_wanted: &dyn Fn(&DeviceInfo) -> bool,
+    ) -> Result<Arc<Handle>, GpuError> {
+        let (entry, instance) = load()?;
+        let opened = find(&instance).and_then(|found| {
+            let names: Vec<String> = found.iter().map(|found| found.info.name.clone()).collect();
+            let chosen = found.into_iter().find(|found| is_wanted(&found.info));
+            let none = GpuError::NoDevice { wanted: wanted.to_owned(), found: names };
+            let chosen = chosen.ok_or(none)?;
+            let device = chosen.open(&instance)?;
+            Ok((chosen, device))
+        });
+        match opened {
+            Ok((found, (device, family))) => {
+                // SAFETY: the device was made with a queue of this family.
+                let queue = unsafe { device.get_device_queue(family, 0) };
+                Ok(Arc::new(Handle {
+                    info: found.info,
+                    device,
+                    queue,
+                    family,
+                    memory_types: found.memory_types,
+                    allocation_max: found.allocation_max,
+                    has_dot: found.has_dot,
+                    instance,
+                    _entry: entry,
+                }))
+            }
+            Err(error) => {
+                // SAFETY: no device was made from the instance.
+                unsafe { instance.destroy_instance(None) };
+                Err(error)
+            }
+        }
+    }
+}
+
+fn load() -> Result<(Entry, Instance), GpuError> {
+    // SAFETY: loading the system's Vulkan library runs its initialisers, as for every program that uses Vulkan.
+    let entry = unsafe { Entry::load() }.map_err(|error| GpuError::NoLoader(error.to_string()))?;
+    let app = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_2);
+    let info = vk::InstanceCreateInfo::default().application_info(&app);
+    // SAFETY: `info` and what it points to live during the call.
+    let instance = unsafe { entry.create_instance(&info, None) };
+    instance.map(|instance| (entry, instance)).map_err(GpuError::of("vkCreateInstance"))
+}
+
+fn find(instance: &Instance) -> Result<Vec<Found>, GpuError> {
+    // SAFETY: the instance is alive.
+    let all = unsafe { instance.enumerate_physical_devices() };
+    let all = all.map_err(GpuError::of("vkEnumeratePhysicalDevices"))?;
+    Ok(all.into_iter().map(|physical| Found::new(instance, physical)).collect())
+}
+
+impl Found {
+    fn new(instance: &Instance, physical: vk::PhysicalDevice) -> Found {
+        let mut driver = vk::PhysicalDeviceDriverProperties::default();
+        let mut floats = vk::PhysicalDeviceFloatControlsProperties::default();
+        let mut limits = vk::PhysicalDeviceMaintenance3Properties::default();
+        let mut of_device = vk::PhysicalDeviceProperties2::default()
+            .push_next(&mut driver)
+            .push_next(&mut floats)
+            .push_next(&mut limits);
+        // SAFETY: `physical` comes from this instance, and the structures live during the call.
+        unsafe { instance.get_physical_device_properties2(physical, &mut of_device) };
+        let properties = of_device.properties;
+        // SAFETY: as above.
+        let families = unsafe { instance.get_physical_device_queue_family_properties(physical) };
+        // SAFETY: as above.
+        let memory_types = unsafe { instance.get_physical_device_memory_properties(physical) };
+        let computes = |family: &vk::QueueFamilyProperties| {
+            family.queue_flags.contains(vk::QueueFlags::COMPUTE)
+        };
+        let family = families.iter().position(computes).map(|index| index as u32);
+        let features = Features::of(instance, physical, properties.api_version);
+        let is_too_old = properties.api_version < vk::API_VERSION_1_2;
+        let limits_of = properties.limits;
+        let lacks = [
+            (is_too_old, "Vulkan 1.2"),
+            (family.is_none(), "a queue for compute"),
+            (!features.addresses, "addresses of buffers"),
+            (!features.int64, "integers of 64 bits"),
+            (floats.shader_rounding_mode_rte_float32 == 0, "rounding to nearest of f32"),
+            (floats.shader_signed_zero_inf_nan_preserve_float32 == 0, "infinities of f32"),
+            (limits_of.max_compute_work_group_invocations < 256, "workgroups of 256"),
+            (limits_of.max_push_constants_size < 128, "128 bytes of push constants"),
+        ];
+        Found {
+            physical,
+            info: DeviceInfo {
+                name: text(&properties.device_name),
+                driver: format!("{} {}", text(&driver.driver_name), text(&driver.driver_info)),
+                is_software: properties.device_type == vk::PhysicalDeviceType::CPU,
+                memory: own_memory(&memory_types),
+            },
+            family,
+            lacks: lacks.into_iter().find(|(lacks, _)| *lacks).map(|(_, what)| what),
+            has_dot: features.dot,
+            allocation_max: limits.max_memory_allocation_size,
+            memory_types,
+        }
+    }
+
+    /// Opens the device, with the features that [`Found::lacks`] is about.
+    fn open(&self, instance: &Instance) -> Result<(Device, u32), GpuError> {
+        let lacking = |feature| GpuError::Lacks { device: self.info.name.clone(), feature };
+        if let Some(feature) = self.lacks {
+            return Err(lacking(feature));
+        }
+        let family = self.family.ok_or_else(|| lacking("a queue for compute"))?;
+        let priorities = [1.0];
+        let queues = [vk::DeviceQueueCreateInfo::default()
+            .queue_family_index(family)
+            .queue_priorities(&priorities)];
+        let features = vk::PhysicalDeviceFeatures::default().shader_int64(true);
+        let mut addresses =
+            vk::PhysicalDeviceBufferDeviceAddressFeatures::default().buffer_device_address(true);
+        let mut dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default()
+            .shader_integer_dot_product(true);
+        let mut info = vk::DeviceCreateInfo::default()
+            .queue_create_infos(&queues)
+            .enabled_features(&features)
+            .push_next(&mut addresses);
+        if self.has_dot {
+            info = info.push_next(&mut dot);
+        }
+        // SAFETY: `physical` comes from this instance, has these features, and `info` lives during the call.
+        let device = unsafe { instance.create_device(self.physical, &info, None) };
+        Ok((device.map_err(GpuError::of("vkCreateDevice"))?, family))
+    }
+}
+
+/// Features of a device that shaders use.
+struct Features {
+    addresses: bool,
+    int64: bool,
+    dot: bool,
+}
+
+impl Features {
+    fn of(instance: &Instance, physical: vk::PhysicalDevice, version: u32) -> Features {
+        if version < vk::API_VERSION_1_2 {
+            return Features { addresses: false, int64: false, dot: false };
+        }
+        let mut addresses = vk::PhysicalDeviceBufferDeviceAddressFeatures::default();
+        let mut dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default();
+        let mut all = vk::PhysicalDeviceFeatures2::default().push_next(&mut addresses);
+        // Dot products of bytes belong to Vulkan 1.3.
+        let has_1_3 = version >= vk::API_VERSION_1_3;
+        if has_1_3 {
+            all = all.push_next(&mut dot);
+        }
+        // SAFETY: `physical` comes from this instance, and the structures live during the call.
+        unsafe { instance.get_physical_device_features2(physical, &mut all) };
+        let int64 = all.features.shader_int64 != 0;
+        Features {
+            addresses: addresses.buffer_device_address != 0,
+            int64,
+            dot: has_1_3 && dot.shader_integer_dot_product != 0,
+        }
+    }
+}
+
+/// Bytes of the largest heap that is the device's own.
+fn own_memory(types: &vk::PhysicalDeviceMemoryProperties) -> u64 {
+    let heaps = &types.memory_heaps[..types.memory_heap_count as usize];
+    let own = heaps.iter().filter(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
+    own.map(|heap| heap.size).max().unwrap_or(0)
+}
+
+/// Text of a driver, up to its zero byte.
+fn text(bytes: &[std::ffi::c_char]) -> String {
+    let bytes: &[u8] = bytemuck::cast_slice(bytes);
+    let text = CStr::from_bytes_until_nul(bytes).unwrap_or_default();
+    text.to_string_lossy().into_owned()
+}

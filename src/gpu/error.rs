@@ -1,0 +1,98 @@
+//! Why a GPU is not used.
+
+use std::fmt;
+use std::io;
+
+use ash::vk;
+
+/// Why a GPU cannot compute a model's layers.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum GpuError {
+    /// No Vulkan loader can be opened.
+    NoLoader(String),
+    /// No device fits what was asked for.
+    NoDevice {
+        /// The name or kind asked for.
+        wanted: String,
+        /// Names of the devices that there are.
+        found: Vec<String>,
+    },
+    /// The device or its driver lacks a feature that is needed.
+    Lacks {
+        /// Name of the device.
+        device: String,
+        /// The feature.
+        feature: &'static str,
+    },
+    /// An operation of the device gives other bits than the CPU, so that texts would differ.
+    Inexact {
+        /// Name of the device.
+        device: String,
+        /// The operation.
+        operation: &'static str,
+        /// How many of the inputs tried gave other bits.
+        wrong: usize,
+        /// Number of inputs tried.
+        tried: usize,
+    },
+    /// The model has layers for which there are no shaders.
+    Unsupported(&'static str),
+    /// The device does not have enough memory.
+    Memory {
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// A call of the driver failed.
+    Vulkan {
+        /// The call.
+        call: &'static str,
+        /// Its result.
+        result: vk::Result,
+    },
+    /// The model's file cannot be mapped.
+    Model(io::Error),
+}
+
+impl GpuError {
+    /// A function that makes errors of a call.
+    pub(super) fn of(call: &'static str) -> impl Fn(vk::Result) -> GpuError {
+        move |result| GpuError::Vulkan { call, result }
+    }
+}
+
+impl fmt::Display for GpuError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GpuError::NoLoader(why) => {
+                write!(f, "no GPU can be used: Vulkan's loader cannot be opened ({why})")
+            }
+            GpuError::NoDevice { wanted, found } if found.is_empty() => {
+                write!(f, "no device \"{wanted}\": Vulkan finds none here; is a driver installed?")
+            }
+            GpuError::NoDevice { wanted, found } => {
+                write!(f, "no device \"{wanted}\"; there is: {}", found.join(", "))
+            }
+            GpuError::Lacks { device, feature } => {
+                write!(f, "{device} cannot be used: its driver lacks {feature}")
+            }
+            GpuError::Inexact { device, operation, wrong, tried } => write!(
+                f,
+                "{device} cannot be used: its {operation} gives other bits than the CPU for {wrong} of {tried} inputs, \
+                 so texts would differ"
+            ),
+            GpuError::Unsupported(what) => {
+                write!(f, "this model's layers run on the CPU alone: {what}")
+            }
+            GpuError::Memory { bytes } => {
+                write!(f, "the GPU has no memory for another {:.2} GB", *bytes as f64 / 1e9)
+            }
+            GpuError::Vulkan { call, result } => {
+                write!(f, "the GPU's driver failed: {call}: {result}")
+            }
+            GpuError::Model(error) => write!(f, "cannot map the layers for the GPU: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for GpuError {}

@@ -1,0 +1,291 @@
+//! A GPU as a device beside the CPUs.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::commands::Commands;
+use super::device::{DeviceInfo, Handle};
+use super::error::GpuError;
+use super::layer::{ATTENTION, Layer, On, feed_forward_kinds};
+use super::pipelines::Pipelines;
+use super::places::Places;
+use super::room::Room;
+use super::self_test::{Fusing, exact_pipelines};
+use super::support::unsupported;
+use super::tensors::{Layout, Tensor, Transfer};
+use crate::format::model::{Header, TensorId, TensorKind};
+use crate::model::{
+    Device, ForwardError, Frequencies, KvPlace, Model, PageChange, Plan, Share, Span, StartError,
+};
+
+/// Rows times layers of a submission, after which an interrupt is looked for.
+const ROWS_PER_SUBMISSION: usize = 256;
+
+/// Share of the device's memory that is used if no other amount is asked for, in percent.
+const MEMORY_PERCENT: u64 = 90;
+
+/// Which GPU, and how much of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuOptions {
+    /// Part of the device's name; `None` for the first that is no program on the CPU.
+    pub name: Option<String>,
+    /// Bytes of its memory that may be used; `None` for nine tenths.
+    pub memory: Option<u64>,
+}
+
+/// The last layers of a model on a GPU.
+pub struct Gpu {
+    handle: Arc<Handle>,
+    commands: Commands,
+    pipelines: Pipelines,
+    fusing: Fusing,
+    transfer: Transfer,
+    model: Model,
+    layers: Vec<Layer>,
+    classifier: Option<Tensor>,
+    room: Room,
+    places: Places,
+    frequencies: Frequencies,
+}
+
+impl GpuOptions {
+    fn open(&self) -> Result<Arc<Handle>, GpuError> {
+        match &self.name {
+            None => Handle::open("gpu", &|info| !info.is_software),
+            Some(name) => {
+                let wanted = name.to_lowercase();
+                Handle::open(name, &|info| info.name.to_lowercase().contains(&wanted))
+            }
+        }
+    }
+}
+
+impl Gpu {
+    /// Opens a GPU and copies as many of the model's last layers to it as fit, the classifier first.
+    ///
+    /// # Errors
+    /// If there is no such GPU, it is not exact, no layer fits, or no shaders exist for the model.
+    pub fn open(model: &Model, plan: &Plan, options: &GpuOptions) -> Result<Gpu, GpuError> {
+        let header = model.header();
+        if let Some(why) = unsupported(header, plan) {
+            return Err(GpuError::Unsupported(why));
+        }
+        let handle = options.open()?;
+        let memory = options.memory.unwrap_or(handle.info.memory / 100 * MEMORY_PERCENT);
+        let share = fitting(model, plan, memory)?;
+        let model = model.view_of(share).map_err(GpuError::Model)?;
+        let mut commands = Commands::new(&handle)?;
+        let (mut pipelines, fusing) = exact_pipelines(&handle, &mut commands)?;
+        let mut transfer = Transfer::new(&handle)?;
+        let Share { layers, has_ends } = model.share().clone();
+        let mut all = Vec::with_capacity(layers.len());
+        for layer in layers.clone() {
+            all.push(Layer::new(&mut transfer, (&mut commands, &pipelines), &model, layer)?);
+        }
+        let kind = model.header().classifier();
+        let classifier = has_ends.then(|| {
+            let (_, k) = model.header().held_shape(kind);
+            let on = (&mut commands, &pipelines);
+            Tensor::new(&mut transfer, on, &model.matrix(kind, 0), k)
+        });
+        let classifier = classifier.transpose()?;
+        all.iter().try_for_each(|layer| layer.prepare(&mut pipelines, plan.kv))?;
+        classifier.iter().try_for_each(|tensor| tensor.prepare(&mut pipelines))?;
+        let room = Room::new(&handle, model.header(), plan, has_ends)?;
+        let places = Places::new(&handle, model.header(), layers, plan)?;
+        let frequencies = Frequencies::new(model.header());
+        Ok(Gpu {
+            handle,
+            commands,
+            pipelines,
+            fusing,
+            transfer,
+            model,
+            layers: all,
+            classifier,
+            room,
+            places,
+            frequencies,
+        })
+    }
+
+    /// The device.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.handle.info
+    }
+
+    /// How the device computes fused multiply-adds.
+    pub fn fusing(&self) -> Fusing {
+        self.fusing
+    }
+
+    /// Records `layers`, counted from the first here, on the `m` rows in `room.x`.
+    fn run(&mut self, layers: Range<usize>, m: usize) -> Result<(), GpuError> {
+        let Gpu { commands, pipelines, room, places, layers: all, .. } = self;
+        commands.run(pipelines, |recorder| {
+            for index in layers {
+                let on = On { recorder: &mut *recorder, room, m };
+                all[index].record(on, places, index);
+            }
+        })
+    }
+
+    fn run_all(
+        &mut self,
+        spans: &[Span],
+        x: &mut [f32],
+        is_interrupted: Option<fn() -> bool>,
+    ) -> Result<bool, GpuError> {
+        let m: usize = spans.iter().map(|span| span.n_rows).sum();
+        if m == 0 || self.layers.is_empty() {
+            return Ok(true);
+        }
+        self.room.tables.fill(self.model.header(), &self.frequencies, spans);
+        self.places.write_tables();
+        let bytes = size_of_val(x) as u64;
+        self.room.exchange.as_mut_slice()[..x.len()].copy_from_slice(x);
+        let Room { exchange, x: rows, .. } = &self.room;
+        self.commands.run(&self.pipelines, |to| to.copy((exchange, 0), (rows, 0), bytes))?;
+        let step = (ROWS_PER_SUBMISSION / m).max(1);
+        for first in (0..self.layers.len()).step_by(step) {
+            if is_interrupted.is_some_and(|is_interrupted| is_interrupted()) {
+                return Ok(false);
+            }
+            self.run(first..self.layers.len().min(first + step), m)?;
+        }
+        let Room { exchange, x: rows, .. } = &self.room;
+        self.commands.run(&self.pipelines, |to| to.copy((rows, 0), (exchange, 0), bytes))?;
+        x.copy_from_slice(&self.room.exchange.as_mut_slice()[..x.len()]);
+        Ok(true)
+    }
+
+    fn multiply_classifier(&mut self, x: &[f32], logits: &mut [f32]) -> Result<(), GpuError> {
+        let Gpu { commands, pipelines, room, classifier: Some(classifier), .. } = self else {
+            unreachable!("only a device with the ends is asked to classify");
+        };
+        let m = x.len() / classifier.k;
+        room.exchange.as_mut_slice()[..x.len()].copy_from_slice(x);
+        let (bytes_in, bytes_out) = (size_of_val(x) as u64, size_of_val(logits) as u64);
+        commands.run(pipelines, |recorder| {
+            recorder.copy((&room.exchange, 0), (&room.inputs, 0), bytes_in);
+            let mut on = On { recorder: &mut *recorder, room, m };
+            on.project(&[classifier], room.delta.address, false);
+            recorder.copy((&room.delta, 0), (&room.exchange, 0), bytes_out);
+        })?;
+        logits.copy_from_slice(&room.exchange.as_mut_slice()[..logits.len()]);
+        Ok(())
+    }
+}
+
+impl Device for Gpu {
+    fn name(&self) -> &str {
+        &self.handle.info.name
+    }
+
+    fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn set_plan(&mut self, plan: &Plan) -> Result<(), StartError> {
+        let failed = |error: GpuError| StartError::Device(error.to_string());
+        let (header, share) = (self.model.header(), self.model.share());
+        if let Some(why) = unsupported(header, plan) {
+            return Err(failed(GpuError::Unsupported(why)));
+        }
+        let room = Room::new(&self.handle, header, plan, share.has_ends).map_err(failed)?;
+        let places = Places::new(&self.handle, header, share.layers.clone(), plan);
+        (self.room, self.places) = (room, places.map_err(failed)?);
+        Ok(())
+    }
+
+    fn run_layers(
+        &mut self,
+        spans: &[Span],
+        x: &mut [f32],
+        is_interrupted: Option<fn() -> bool>,
+    ) -> Result<(), ForwardError> {
+        match self.run_all(spans, x, is_interrupted) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ForwardError::Interrupted),
+            Err(error) => Err(ForwardError::Device(error.to_string())),
+        }
+    }
+
+    fn classify(&mut self, x: &[f32], logits: &mut [f32]) -> Result<(), ForwardError> {
+        let classified = self.multiply_classifier(x, logits);
+        classified.map_err(|error| ForwardError::Device(error.to_string()))
+    }
+
+    fn change_page(&mut self, change: &PageChange) {
+        let copies = self.places.change(change);
+        let kv = &self.places.kv;
+        if copies.is_empty() {
+            return;
+        }
+        let copied = self.commands.run(&self.pipelines, |recorder| {
+            for (from, to) in copies {
+                recorder.copy((kv, from.start), (kv, to.start), from.end - from.start);
+            }
+        });
+        // The next pass fails too, and tells of it.
+        if let Err(error) = copied {
+            log::warn!("{error}");
+        }
+    }
+
+    fn read_kv(&mut self, KvPlace { layer, page }: KvPlace, out: &mut [u8]) -> bool {
+        let Gpu { commands, pipelines, transfer, places, model, .. } = self;
+        let layer = layer.checked_sub(model.share().layers.start);
+        let Some(part) = layer.and_then(|layer| places.part(layer, page)) else { return false };
+        let is_whole = part.end - part.start == out.len() as u64;
+        is_whole && transfer.fetch((commands, pipelines), (&places.kv, part.start), out).is_ok()
+    }
+
+    fn write_kv(&mut self, KvPlace { layer, page }: KvPlace, first: usize, bytes: &[u8]) -> bool {
+        let Gpu { commands, pipelines, transfer, places, model, .. } = self;
+        let layer = layer.checked_sub(model.share().layers.start);
+        let Some(part) = layer.and_then(|layer| places.part(layer, page)) else { return false };
+        let (at, len) = (part.start + first as u64, bytes.len() as u64);
+        if at + len > part.end {
+            return false;
+        }
+        let sent = transfer.send((&mut *commands, pipelines), bytes, (&places.kv, at));
+        sent.and_then(|()| transfer.flush((commands, pipelines), &places.kv)).is_ok()
+    }
+}
+
+/// The last layers of the model that fit `memory` bytes beside their keys and values and the buffers.
+fn fitting(model: &Model, plan: &Plan, memory: u64) -> Result<Share, GpuError> {
+    let (header, whole) = (model.header(), model.share());
+    let mut left = memory.checked_sub(Room::bytes(header, plan));
+    let mut take = |bytes: u64| {
+        let rest = left.and_then(|left| left.checked_sub(bytes));
+        left = rest.or(left);
+        rest.is_some()
+    };
+    let classifier = tensor_bytes(header, header.classifier(), 0);
+    let has_ends = whole.has_ends && take(classifier);
+    let mut start = whole.layers.end;
+    let bytes = |layer: usize| {
+        let kinds = ATTENTION.into_iter().chain(feed_forward_kinds(header, layer));
+        let weights: u64 = kinds.map(|kind| tensor_bytes(header, kind, layer)).sum();
+        let units = plan.kv_units(header, layer..layer + 1);
+        weights + (units * plan.kv.unit_bytes()) as u64
+    };
+    while start > whole.layers.start && take(bytes(start - 1)) {
+        start -= 1;
+    }
+    match start < whole.layers.end {
+        true => Ok(Share { layers: start..whole.layers.end, has_ends }),
+        false => Err(GpuError::Memory { bytes: Room::bytes(header, plan) + bytes(start - 1) }),
+    }
+}
+
+/// Bytes of a matrix on a device.
+fn tensor_bytes(header: &Header, kind: TensorKind, layer: usize) -> u64 {
+    let (rows, k) = header.held_shape(kind);
+    match Layout::of(header.encoding(TensorId { kind, layer })) {
+        Some(layout) => layout.bytes(rows, k),
+        None => 4 * rows as u64 * k as u64,
+    }
+}

@@ -1,0 +1,167 @@
+//! The shaders, compiled by the driver.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ash::vk;
+
+use super::device::Handle;
+use super::error::GpuError;
+
+/// Bytes of push constants of every pipeline.
+pub(super) const PUSH_BYTES: u32 = 128;
+
+/// A shader, with the constants that it is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Shader {
+    /// Single operations.
+    Elements,
+    /// RMSNorm of rows.
+    Norm,
+    /// Rows to int8.
+    Quantize,
+    /// A product by codes.
+    Product {
+        /// How groups add up, see the shader.
+        form: u32,
+        /// Whether codes have 4 bits.
+        is_four_bits: bool,
+    },
+    /// A product by f32.
+    ProductF32,
+    /// Biases, norms and rotation of heads.
+    Heads,
+    /// Keys and values to their pages.
+    Store {
+        /// Whether they are f16.
+        is_half: bool,
+    },
+    /// Attention.
+    Attend {
+        /// Whether keys and values are f16.
+        is_half: bool,
+    },
+    /// Activations of gate and up.
+    Activate(u32),
+    /// Sums of rows.
+    Add,
+}
+
+/// Pipelines, made when they are first asked for.
+pub(super) struct Pipelines {
+    handle: Arc<Handle>,
+    layout: vk::PipelineLayout,
+    all: HashMap<Shader, vk::Pipeline>,
+    /// Whether the device's `fma` rounds once.
+    pub(super) is_fused: bool,
+}
+
+impl Pipelines {
+    pub(super) fn new(handle: &Arc<Handle>, is_fused: bool) -> Result<Pipelines, GpuError> {
+        let ranges = [vk::PushConstantRange::default()
+            .stage_flags(vk::ShaderStageFlags::COMPUTE)
+            .size(PUSH_BYTES)];
+        let info = vk::PipelineLayoutCreateInfo::default().push_constant_ranges(&ranges);
+        // SAFETY: the device is alive, and `info` lives during the call.
+        let layout = unsafe { handle.device.create_pipeline_layout(&info, None) };
+        let layout = layout.map_err(GpuError::of("vkCreatePipelineLayout"))?;
+        Ok(Pipelines { handle: Arc::clone(handle), layout, all: HashMap::new(), is_fused })
+    }
+
+    pub(super) fn layout(&self) -> vk::PipelineLayout {
+        self.layout
+    }
+
+    /// The pipeline of `shader`. Drivers may take seconds to make one.
+    pub(super) fn prepare(&mut self, shader: Shader) -> Result<vk::Pipeline, GpuError> {
+        if let Some(pipeline) = self.all.get(&shader) {
+            return Ok(*pipeline);
+        }
+        let pipeline = self.make(shader)?;
+        self.all.insert(shader, pipeline);
+        Ok(pipeline)
+    }
+
+    /// A pipeline that [`Pipelines::prepare`] has made.
+    ///
+    /// # Panics
+    /// If it was not prepared.
+    pub(super) fn get(&self, shader: Shader) -> vk::Pipeline {
+        self.all[&shader]
+    }
+
+    fn make(&self, shader: Shader) -> Result<vk::Pipeline, GpuError> {
+        let device = &self.handle.device;
+        let code: Vec<u32> = bytemuck::pod_collect_to_vec(shader.code(self.handle.has_dot));
+        let info = vk::ShaderModuleCreateInfo::default().code(&code);
+        // SAFETY: the code is SPIR-V that this program holds, and `info` lives during the call.
+        let module = unsafe { device.create_shader_module(&info, None) };
+        let module = module.map_err(GpuError::of("vkCreateShaderModule"))?;
+        let constants = shader.constants(self.is_fused);
+        let entry = |(index, _): (usize, &u32)| vk::SpecializationMapEntry {
+            constant_id: index as u32,
+            offset: 4 * index as u32,
+            size: 4,
+        };
+        let entries: Vec<_> = constants.iter().enumerate().map(entry).collect();
+        let values = vk::SpecializationInfo::default()
+            .map_entries(&entries)
+            .data(bytemuck::cast_slice(&constants));
+        let stage = vk::PipelineShaderStageCreateInfo::default()
+            .stage(vk::ShaderStageFlags::COMPUTE)
+            .module(module)
+            .name(c"main")
+            .specialization_info(&values);
+        let infos = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(self.layout)];
+        // SAFETY: `infos` and what it points to live during the call.
+        let made = unsafe {
+            let made = device.create_compute_pipelines(vk::PipelineCache::null(), &infos, None);
+            device.destroy_shader_module(module, None);
+            made
+        };
+        let made = made.map_err(|(_, result)| result);
+        Ok(made.map_err(GpuError::of("vkCreateComputePipelines"))?[0])
+    }
+}
+
+impl Drop for Pipelines {
+    fn drop(&mut self) {
+        // SAFETY: no submission that uses them is running, because each is waited for.
+        unsafe {
+            for pipeline in self.all.values() {
+                self.handle.device.destroy_pipeline(*pipeline, None);
+            }
+            self.handle.device.destroy_pipeline_layout(self.layout, None);
+        }
+    }
+}
+
+impl Shader {
+    fn code(self, has_dot: bool) -> &'static [u8] {
+        match self {
+            Shader::Elements => include_bytes!("shaders/elements.spv"),
+            Shader::Norm => include_bytes!("shaders/norm.spv"),
+            Shader::Quantize => include_bytes!("shaders/quantize.spv"),
+            Shader::Product { .. } if has_dot => include_bytes!("shaders/product_dot.spv"),
+            Shader::Product { .. } => include_bytes!("shaders/product.spv"),
+            Shader::ProductF32 => include_bytes!("shaders/product_f32.spv"),
+            Shader::Heads => include_bytes!("shaders/heads.spv"),
+            Shader::Store { .. } => include_bytes!("shaders/store.spv"),
+            Shader::Attend { .. } => include_bytes!("shaders/attend.spv"),
+            Shader::Activate(_) => include_bytes!("shaders/activate.spv"),
+            Shader::Add => include_bytes!("shaders/add.spv"),
+        }
+    }
+
+    /// Specialisation constants, from number 0 on.
+    fn constants(self, is_fused: bool) -> Vec<u32> {
+        let own = match self {
+            Shader::Product { form, is_four_bits } => vec![form, u32::from(is_four_bits)],
+            Shader::Store { is_half } | Shader::Attend { is_half } => vec![u32::from(is_half)],
+            Shader::Activate(activation) => vec![activation],
+            _ => Vec::new(),
+        };
+        [vec![u32::from(is_fused)], own].concat()
+    }
+}

@@ -1,0 +1,142 @@
+//! The buffers of a pass on a device.
+
+use std::sync::Arc;
+
+use super::device::Handle;
+use super::error::GpuError;
+use super::memory::{Memory, Place};
+use crate::format::model::{Header, Rope};
+use crate::model::{Frequencies, Plan, Span, angles, growth};
+use crate::quant::bcml1::BLOCK;
+
+/// Buffers for the rows of a batch.
+pub(super) struct Room {
+    /// Residual stream, `[batch, dim]`.
+    pub(super) x: Memory,
+    /// f32 inputs of projections, `[batch, widest]`.
+    pub(super) inputs: Memory,
+    /// Quantised inputs, `[batch, widest]`, their scales and sums.
+    pub(super) codes: Memory,
+    pub(super) scales: Memory,
+    pub(super) sums: Memory,
+    /// Queries, keys and values, `[batch, width]`.
+    pub(super) qkv: Memory,
+    /// Gate and up, `[batch, 2 * ffn_dim]`.
+    pub(super) gate_up: Memory,
+    /// Output of attention or of the feed-forward layer.
+    pub(super) delta: Memory,
+    /// Rows and logits on their way between host and device.
+    pub(super) exchange: Memory,
+    /// Values of each row that the host computes.
+    pub(super) tables: Tables,
+}
+
+/// Values of each row of a batch that the host computes.
+pub(super) struct Tables {
+    memory: Memory,
+    /// Each RoPE that layers use.
+    ropes: Vec<Rope>,
+    max_batch: usize,
+    /// Half of the widest rotated part of a head.
+    half: usize,
+}
+
+impl Room {
+    pub(super) fn new(
+        handle: &Arc<Handle>,
+        header: &Header,
+        plan: &Plan,
+        classifies: bool,
+    ) -> Result<Room, GpuError> {
+        let rows = plan.max_batch as u64;
+        let widest = header.dim.max(header.q_dim_max()).max(header.ffn_dim_max()) as u64;
+        let device = |words: u64| Memory::new(handle, 4 * words, Place::Device);
+        let qkv = (header.n_heads + 2 * header.n_kv_heads) * header.head_dim;
+        let logits = if classifies { plan.max_logits * header.vocab_size } else { 0 };
+        let exchange = (rows * header.dim as u64).max(logits as u64);
+        Ok(Room {
+            x: device(rows * header.dim as u64)?,
+            inputs: device(rows * widest)?,
+            codes: device(rows * widest / 4)?,
+            scales: device(rows * widest / BLOCK as u64)?,
+            sums: device(rows * widest / BLOCK as u64)?,
+            qkv: device(rows * qkv as u64)?,
+            gate_up: device(rows * 2 * header.ffn_dim_max() as u64)?,
+            delta: device((rows * header.dim as u64).max(logits as u64))?,
+            exchange: Memory::new(handle, 4 * exchange, Place::Host)?,
+            tables: Tables::new(handle, header, plan)?,
+        })
+    }
+
+    /// Bytes of [`Room::new`], about.
+    pub(super) fn bytes(header: &Header, plan: &Plan) -> u64 {
+        let rows = plan.max_batch as u64;
+        let widest = header.dim.max(header.q_dim_max()).max(header.ffn_dim_max()) as u64;
+        let logits = plan.max_logits as u64 * header.vocab_size as u64;
+        rows * (7 * widest + 2 * header.dim as u64) * 4 + 4 * logits
+    }
+}
+
+impl Tables {
+    fn new(handle: &Arc<Handle>, header: &Header, plan: &Plan) -> Result<Tables, GpuError> {
+        let mut ropes: Vec<Rope> = Vec::new();
+        for rope in header.layers().filter_map(|layer| layer.rope) {
+            if !ropes.contains(&rope) {
+                ropes.push(rope);
+            }
+        }
+        let half = ropes.iter().map(|rope| rope.dim / 2).max().unwrap_or(0);
+        let words = plan.max_batch * (3 + 2 * half * ropes.len());
+        let memory = Memory::new(handle, 4 * words as u64, Place::Host)?;
+        Ok(Tables { memory, ropes, max_batch: plan.max_batch, half })
+    }
+
+    /// Writes streams, positions, growths and angles of the rows of `spans`.
+    pub(super) fn fill(&mut self, header: &Header, frequencies: &Frequencies, spans: &[Span]) {
+        let Tables { memory, ropes, max_batch, half } = self;
+        let rows = || {
+            spans
+                .iter()
+                .flat_map(|span| (span.pos..span.pos + span.n_rows).map(move |pos| (span, pos)))
+        };
+        let (places, floats) = memory.as_mut_slice::<u32>().split_at_mut(2 * *max_batch);
+        for (place, (span, pos)) in places.as_chunks_mut::<2>().0.iter_mut().zip(rows()) {
+            *place = [span.stream as u32, pos as u32];
+        }
+        let floats: &mut [f32] = bytemuck::cast_slice_mut(floats);
+        let (growths, tables) = floats.split_at_mut(*max_batch);
+        // All layers that have a temperature have the same one.
+        let temperature = header.layers().find_map(|layer| layer.temperature);
+        for (place, (_, pos)) in growths.iter_mut().zip(rows()) {
+            *place = temperature.map_or(1.0, |temperature| growth(temperature, pos));
+        }
+        let of_rope = (2 * *max_batch * *half).max(1);
+        for (rope, table) in ropes.iter().zip(tables.chunks_exact_mut(of_rope)) {
+            let (cosines, sines) = table.split_at_mut(*max_batch * *half);
+            let half = rope.dim / 2;
+            let out = cosines.chunks_exact_mut(half).zip(sines.chunks_exact_mut(half));
+            for ((cosines, sines), (span, pos)) in out.zip(rows()) {
+                let frequencies = frequencies.of(*rope, span.is_long);
+                angles((frequencies, rope.magnitude), pos, cosines, sines);
+            }
+        }
+    }
+
+    /// Address of the rows' streams and positions.
+    pub(super) fn rows(&self) -> u64 {
+        self.memory.address
+    }
+
+    /// Address of the factors of the rows' queries.
+    pub(super) fn growths(&self) -> u64 {
+        self.memory.address + 8 * self.max_batch as u64
+    }
+
+    /// Addresses of the cosines and sines of `rope`.
+    pub(super) fn angles(&self, rope: Rope) -> [u64; 2] {
+        let index = self.ropes.iter().position(|known| *known == rope).unwrap_or(0) as u64;
+        let table = 4 * (self.max_batch * self.half) as u64;
+        let start = self.memory.address + 12 * self.max_batch as u64 + 2 * index * table;
+        [start, start + table]
+    }
+}

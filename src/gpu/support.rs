@@ -1,0 +1,30 @@
+//! Models and plans that shaders exist for.
+
+use crate::format::model::{Activation, Header};
+use crate::model::{KvKind, Plan};
+
+/// Widest head.
+const HEAD_DIM_MAX: usize = 512;
+
+/// Why no GPU computes a model with this header and plan; `None` if one can.
+pub fn unsupported(header: &Header, plan: &Plan) -> Option<&'static str> {
+    let (features, more) = (&header.features, &header.features.more);
+    let is_other = more.full_heads.is_some()
+        || more.value_norm
+        || more.layer_scales
+        || more.parallel_ffn.is_some()
+        || more.n_shared_kv > 0
+        || more.layer_input_dim > 0;
+    let checks = [
+        (header.embedding().is_some(), "it computes embeddings"),
+        (header.has_state(), "it has recurrent layers"),
+        (features.experts.is_some(), "its feed-forward layers are mixtures of experts"),
+        (is_other, "its layers differ from each other"),
+        (features.output_gate, "attention's output has a gate"),
+        (features.activation == Activation::GeluErf, "its activation is the GELU of erf"),
+        (header.slice().is_some(), "its file has only some rows of each matrix"),
+        (header.head_dim > HEAD_DIM_MAX || !header.head_dim.is_multiple_of(2), "its heads' width"),
+        (plan.kv == KvKind::Int8, "keys and values are int8; --kv f16 can be used"),
+    ];
+    checks.into_iter().find(|(is_so, _)| *is_so).map(|(_, why)| why)
+}

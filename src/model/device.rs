@@ -1,0 +1,51 @@
+//! A device beside the CPUs.
+
+use super::batch::{ForwardError, Span};
+use super::plan::{PageChange, Plan};
+use super::stage::KvPlace;
+use super::start_error::StartError;
+use super::view::Model;
+
+/// A device beside the CPUs that computes the last layers of a model, and its classifier, with the bits that the CPUs
+/// give.
+///
+/// The format of its keys and values is the CPUs', see [`Stage::kv_part_bytes`](super::Stage::kv_part_bytes).
+pub trait Device: Send {
+    /// The device's name.
+    fn name(&self) -> &str;
+
+    /// The layers that the device computes. Its share has the model's ends if it classifies.
+    fn model(&self) -> &Model;
+
+    /// Changes the sizes of buffers and KV cache. The streams' KV is lost.
+    ///
+    /// # Errors
+    /// If the plan does not fit the device.
+    fn set_plan(&mut self, plan: &Plan) -> Result<(), StartError>;
+
+    /// Computes the layers on `x`, the rows of `spans`, `[rows, dim]`. Polls `is_interrupted` between layers.
+    ///
+    /// # Errors
+    /// If the pass was interrupted or the device failed.
+    fn run_layers(
+        &mut self,
+        spans: &[Span],
+        x: &mut [f32],
+        is_interrupted: Option<fn() -> bool>,
+    ) -> Result<(), ForwardError>;
+
+    /// Logits, `[m, vocab_size]`, of rows `x` that have been through the final norm, `[m, dim]`.
+    ///
+    /// # Errors
+    /// If the device failed.
+    fn classify(&mut self, x: &[f32], logits: &mut [f32]) -> Result<(), ForwardError>;
+
+    /// Gives a stream another page of the KV cache. The caller has checked that all of it exists.
+    fn change_page(&mut self, change: &PageChange);
+
+    /// Reads a layer's part of a page; `false` if it does not exist.
+    fn read_kv(&mut self, part: KvPlace, out: &mut [u8]) -> bool;
+
+    /// Writes `bytes` to a layer's part of a page, from byte `first` on; `false` if there is no room there.
+    fn write_kv(&mut self, part: KvPlace, first: usize, bytes: &[u8]) -> bool;
+}

@@ -1,0 +1,105 @@
+//! A transformer whose last layers are computed by a device beside the CPUs.
+
+use std::sync::Arc;
+
+use super::{Beside, Transformer, allocate};
+use crate::model::batch::{ForwardError, Span};
+use crate::model::device::Device;
+use crate::model::packed::PackedWeights;
+use crate::model::plan::{PageChange, Plan};
+use crate::model::share::Share;
+use crate::model::start_error::StartError;
+
+impl Transformer {
+    /// Has `device` compute its layers, which must be the last of this transformer's. The others stay. The streams' KV
+    /// is lost.
+    ///
+    /// # Errors
+    /// If the model's file cannot be mapped again, or the machine does not have enough memory. Nothing is changed then.
+    ///
+    /// # Panics
+    /// If the device has other layers, or there is a team.
+    pub fn give_to(&mut self, device: Box<dyn Device>) -> Result<(), StartError> {
+        let (whole, given) = (self.model.share().clone(), device.model().share().layers.clone());
+        assert!(self.team.is_none() && self.beside.is_none());
+        assert!(given.end == whole.layers.end && given.start >= whole.layers.start);
+        let layers = whole.layers.start..given.start;
+        let own = Share { layers, has_ends: whole.has_ends };
+        let model = Arc::new(self.model.view_of(own).map_err(StartError::Share)?);
+        self.memory = allocate(&model, &self.plan, None)?;
+        self.packed = PackedWeights::of_model(&model);
+        self.model = model;
+        self.beside = Some(Beside { device, share: whole });
+        Ok(())
+    }
+
+    /// Name of the device beside the CPUs, and the number of layers that it computes.
+    pub fn device_beside(&self) -> Option<(&str, usize)> {
+        let Beside { device, .. } = self.beside.as_ref()?;
+        Some((device.name(), device.model().share().layers.len()))
+    }
+
+    pub(super) fn bytes_beside(&self) -> u64 {
+        let Some(Beside { device, .. }) = &self.beside else { return 0 };
+        let (header, share) = (device.model().header(), device.model().share());
+        // Ends are counted with the CPUs' layers.
+        let layers = Share { has_ends: false, ..share.clone() };
+        header.bytes_per_token(|id| layers.holds(id))
+    }
+
+    pub(super) fn set_plan_beside(&mut self, plan: &Plan) -> Result<(), StartError> {
+        self.beside.as_mut().map_or(Ok(()), |beside| beside.device.set_plan(plan))
+    }
+
+    pub(super) fn run_layers_beside(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
+        let Some(mut beside) = self.beside.take() else { return Ok(()) };
+        let is_interrupted = self.is_interrupted;
+        let dim = self.model.header().dim;
+        let (pass, buffers) = self.begin(spans);
+        let x = &mut buffers.x[..pass.m * dim];
+        let result = beside.device.run_layers(spans, x, is_interrupted);
+        self.beside = Some(beside);
+        result
+    }
+
+    /// Logits of the `m` rows in the inputs' buffer, which have been through the final norm.
+    pub(super) fn classify_rows(&mut self, m: usize) -> Result<&mut [f32], ForwardError> {
+        let Some(mut beside) = self.beside.take() else { return self.classify_here(m) };
+        if !beside.device.model().share().has_ends {
+            self.beside = Some(beside);
+            return self.classify_here(m);
+        }
+        let header = self.model.header();
+        let (dim, vocab_size) = (header.dim, header.vocab_size);
+        let (_, buffers) = self.begin(&[]);
+        let (x, logits) = (&buffers.inputs.f32[..m * dim], &mut buffers.logits[..m * vocab_size]);
+        let result = match m {
+            0 => Ok(()),
+            _ => beside.device.classify(x, logits),
+        };
+        self.beside = Some(beside);
+        result?;
+        let (pass, buffers) = self.begin(&[]);
+        let logits = &mut buffers.logits[..m * vocab_size];
+        pass.cap_logits(logits);
+        Ok(logits)
+    }
+
+    fn classify_here(&mut self, m: usize) -> Result<&mut [f32], ForwardError> {
+        let (pass, buffers) = self.begin(&[]);
+        pass.classify(m, buffers, None)
+    }
+
+    pub(super) fn change_page_beside(&mut self, change: &PageChange) {
+        if let Some(beside) = &mut self.beside {
+            beside.device.change_page(change);
+        }
+    }
+
+    /// The device, if it has `layer`.
+    pub(super) fn beside_for(&mut self, layer: usize) -> Option<&mut dyn Device> {
+        let beside = self.beside.as_mut()?;
+        let is_there = beside.device.model().share().layers.contains(&layer);
+        is_there.then_some(&mut *beside.device)
+    }
+}
