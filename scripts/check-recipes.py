@@ -4,8 +4,8 @@
 Reads every recipe with what it requires, applies its assignments as each release would that the layer names, and
 makes sure that variables resolve, that sources lie where the release unpacks them, that files it fetches exist
 here, that the recipe from source fetches every file that the sources include, that licences have the stated checksums and
-that versions are Cargo.toml's. Packages have all features of Cargo.toml; programs of boards and the layer all but `demo`
-and `pull`.
+that versions are Cargo.toml's. Packages have all features of Cargo.toml but `gpu`, as static programs can open no driver;
+programs of boards and the layer all but `demo`, `gpu` and `pull`.
 Where oelint-adv is installed (pip install oelint-adv), that reads the recipes too.
 """
 import hashlib, os, re, shutil, subprocess, sys
@@ -171,7 +171,7 @@ def check_features():
         if not found:
             tell(os.path.join(TREE, path), "names no features")
         for names in found:
-            spared = set() if path == "scripts/boards.sh" else {"pull"}
+            spared = {"gpu"} if path == "scripts/boards.sh" else {"gpu", "pull"}
             if missing := wanted - spared - reach(names.split(",")):
                 tell(os.path.join(TREE, path), f"its program lacks {', '.join(sorted(missing))}")
 

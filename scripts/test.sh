@@ -57,7 +57,7 @@ static_binaries() {
 	emulated_boards
 	# How well it is optimised the other one shows.
 	CARGO_PROFILE_DIST_LTO=off CARGO_PROFILE_DIST_CODEGEN_UNITS=16 CARGO_PROFILE_DIST_OPT_LEVEL=1 \
-		scripts/build-static.sh x86_64
+		scripts/build-static.sh x86_64 --no-default-features --features "$BOARD_FEATURES,demo,pull"
 	[ "$(uname -m)" != x86_64 ] || tells_a_story "$STATIC_X86_64" run
 }
 
@@ -101,7 +101,9 @@ other_machines() {
 begin_steps
 tools=(cc:gcc /usr/include/stdlib.h:libc6-dev shellcheck:shellcheck pgrep:procps ip:iproute2 nft:nftables)
 [ -z "$all" ] || tools+=(npm:npm readelf:binutils file:file qemu-aarch64-static:qemu-user-static cmp:diffutils
-	cpio:cpio depmod:kmod xz:xz-utils mke2fs:e2fsprogs fakeroot:fakeroot)
+	cpio:cpio depmod:kmod xz:xz-utils mke2fs:e2fsprogs fakeroot:fakeroot
+	glslangValidator:glslang-tools "/usr/share/vulkan/icd.d/lvp_icd.$(uname -m).json:mesa-vulkan-drivers"
+	"/usr/lib/$(uname -m)-linux-gnu/libvulkan.so.1:libvulkan1")
 need_tools "${tools[@]}"
 need_cargo
 [ -z "$all" ] || step "toolchain for aarch64" need_musl aarch64
@@ -113,6 +115,7 @@ if [ -z "$all" ]; then
 	step "rings of processes" rings
 else
 	scripts/test-real.sh "$TARGET_DIR/debug/leap"
+	step "shaders" scripts/build-shaders.sh --check
 	step "packed crate" packed_crate
 	step "fuzz targets" fuzz_targets
 	step "without PyTorch's files" without_pickle

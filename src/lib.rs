@@ -45,6 +45,7 @@
 //! - `pack`: the file of weights in a tier's own layout, shared by processes.
 //! - `model`: configuration, weights, KV cache and the forward pass; and the interface between a node and the
 //!   device that computes for it.
+//! - `gpu`: a model's last layers on a GPU, with the bits of `kernels` (feature `gpu`).
 //! - [`engine`]: generation: jobs and their scheduler, stop conditions, figures.
 //! - [`export`]: converts checkpoints of other programs to LEAP's files (feature `tools`; `pickle` for those of
 //!   PyTorch).

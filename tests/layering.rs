@@ -41,6 +41,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("pool", &["sys"]),
     ("pack", &["sys"]),
     ("model", &["arena", "format", "kernels", "numerics", "pack", "pool", "quant", "sys"]),
+    ("gpu", &["format", "kernels", "model", "quant"]),
     ("transport", &["sys", "wire"]),
     ("group", &["wire"]),
     ("ring", &["group", "transport", "wire"]),
@@ -85,6 +86,7 @@ const BELOW_CLI: &[&str] = &[
     "fetch",
     "fleet",
     "format",
+    "gpu",
     "group",
     "kernels",
     "model",
@@ -114,7 +116,7 @@ const LAST_WORDS: &[&str] = &["src/sys/signal.rs", "src/sys/heap.rs", "src/sys/c
 const JSON_WRITER: &str = "src/format/json/";
 
 /// Modules that may hold unsafe code.
-const UNSAFE: &[&str] = &["kernels", "pool", "sys"];
+const UNSAFE: &[&str] = &["gpu", "kernels", "pool", "sys"];
 
 #[test]
 fn sources_keep_to_their_layers() {

@@ -19,7 +19,7 @@ use argh::{ArgsInfo, FromArgs};
 use super::power::{self, StatedWatts};
 use super::weights::{self, Words};
 use super::{Failure, key, model_files, note, options};
-use crate::engine::{Cache, DeviceChoice, Engine, Huge, Options, WeightsPlace};
+use crate::engine::{Cache, DeviceChoice, DeviceOptions, Engine, Huge, Options, WeightsPlace};
 use crate::format::model::{Ends, Header};
 use crate::kernels::Isa;
 use crate::model::{KvKind, Model, Shape};
@@ -321,8 +321,7 @@ impl Bench {
             max_logits: self.draft.then_some(drafts::ROWS_MAX),
             isa: options::isa_from_environment()?,
             kv: self.kv,
-            device: self.device.clone(),
-            device_memory: self.gpu_memory,
+            device: DeviceOptions { choice: self.device.clone(), memory: self.gpu_memory },
             ..Options::default()
         };
         let mut engine = Engine::new(model, &options).map_err(options::engine_failure)?;

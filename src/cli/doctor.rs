@@ -2,6 +2,7 @@
 
 mod cores;
 mod finding;
+mod gpus;
 mod link;
 pub(super) mod model;
 mod power;
@@ -111,6 +112,7 @@ impl Doctor {
         let mut findings = cores::cores(tree, &all, &kernels);
         findings.extend(cores::governors(tree));
         findings.push(cores::huge_pages(tree));
+        findings.extend(gpus::gpus());
         findings.extend(power::heat(tree));
         findings.push(power::sensor(tree));
         findings.extend(self.memory(tree, engine.as_ref(), &kernels, &cpu::cores_worth_using())?);

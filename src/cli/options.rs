@@ -211,17 +211,23 @@ fn core_numbers(value: &str) -> Result<Vec<usize>, String> {
     Ok(cores)
 }
 
-/// Tells which device computes how many layers, if there is one beside the CPUs.
-pub(super) fn tell_device(engine: &Engine, is_quiet: bool) {
+/// An engine that has started. Tells which device computes how many layers, if there is one beside the CPUs.
+pub(super) fn started(
+    engine: Result<Engine, EngineError>,
+    is_quiet: bool,
+) -> Result<Engine, Failure> {
+    let engine = engine.map_err(engine_failure)?;
     if let Some((name, layers)) = engine.device().filter(|_| !is_quiet) {
         note(&format!("leap: {layers} of {} layers on {name}", engine.header().n_layers));
     }
+    Ok(engine)
 }
 
 /// The failure, with its exit code, of an engine that did not start.
 pub(super) fn engine_failure(error: EngineError) -> Failure {
     match &error {
         EngineError::Load(e) => load_failure(e),
+        EngineError::Device(why) => Failure::Runtime(format!("--device: {why}")),
         EngineError::Isa(_) | EngineError::Embeddings => Failure::Usage(error.to_string()),
         EngineError::Start(StartError::Plan(e)) => plan_failure(e),
         EngineError::Start(StartError::Memory(Exhausted { bytes, .. })) => {

@@ -26,7 +26,7 @@ use super::words::Line;
 use super::{Failure, options, overwritten, ring, warn};
 #[cfg(feature = "tools")]
 use super::{names, note};
-use crate::engine::{Engine, Options, Scheduler};
+use crate::engine::{DeviceOptions, Engine, Options, Scheduler};
 use crate::fleet::boards::Boards;
 use crate::fleet::gather::gather;
 use crate::fleet::interrupt::is_interrupted;
@@ -64,8 +64,7 @@ impl Run {
         let (master, mut loaded) = ring::load(&settings, &place, self.tokenizer.as_deref())?;
         loaded.choose_template(self.chat_template.as_ref())?;
         overwritten::watch(self.model.as_deref(), &loaded.model);
-        let mut engine = engine(&loaded, &master.options(options))?;
-        options::tell_device(&engine, self.quiet);
+        let mut engine = engine(&loaded, &master.options(options), self.quiet)?;
         master.prepare(&mut engine).map_err(|e| failure(by, e))?;
         // Lets a signal end an answer at once, not after the prompt that is being read.
         engine.interrupt_by(is_interrupted);
@@ -131,8 +130,7 @@ impl Run {
             n_streams: self.streams,
             max_logits: Some(self.draft.max_logits(self.streams.unwrap_or(1))),
             kv: self.kv,
-            device: self.device.clone(),
-            device_memory: self.gpu_memory,
+            device: DeviceOptions { choice: self.device.clone(), memory: self.gpu_memory },
             ..options::of_cores(self.threads, self.cores.as_ref())?
         })
     }
@@ -152,8 +150,8 @@ impl Run {
 }
 
 /// An engine for the model. Warns if memory is short.
-fn engine(loaded: &Loaded, options: &Options) -> Result<Engine, Failure> {
-    let engine = Engine::new(loaded.model.clone(), options).map_err(options::engine_failure)?;
+fn engine(loaded: &Loaded, options: &Options, is_quiet: bool) -> Result<Engine, Failure> {
+    let engine = options::started(Engine::new(loaded.model.clone(), options), is_quiet)?;
     let needed = engine.about().arena_bytes as u64;
     if let Some(available) = memory::available_bytes().filter(|&bytes| bytes < needed) {
         warn(&format!(

@@ -28,8 +28,8 @@ use super::weights;
 use super::words::Line;
 use super::{Failure, counted, key, note, options, overwritten, warn};
 use crate::engine::{
-    Cache, DeviceChoice, Embedder, Engine, Huge, KvMemory, Options, Scheduler, StallLimit,
-    WeightsPlace,
+    Cache, DeviceChoice, DeviceOptions, Embedder, Engine, Huge, KvMemory, Options, Scheduler,
+    StallLimit, WeightsPlace,
 };
 use crate::fleet::boards::Boards;
 use crate::fleet::gather::gather;
@@ -73,6 +73,7 @@ const OF_ONE_MODEL: &[&str] = &[
     "--rebalance-after",
     "--ring-timeout",
     "--draft-node",
+    "--device",
 ];
 /// Limit on the bytes of a request's body: a hundred times a long conversation.
 const BODY_MAX: usize = 4 << 20;
@@ -284,8 +285,7 @@ impl Serve {
         overwritten::watch(place.model.as_deref(), &loaded.model);
         let (listeners, _files) = self.listeners(&keys)?;
         let engine = Engine::new(loaded.model.clone(), &master.options(options));
-        let mut engine = engine.map_err(options::engine_failure)?;
-        options::tell_device(&engine, self.quiet);
+        let mut engine = options::started(engine, self.quiet)?;
         master.prepare(&mut engine).map_err(|e| boards::failure(by, e))?;
         notify::start();
         let announce = || notify::status("waiting for the other boards");
@@ -544,8 +544,7 @@ impl Serve {
             n_streams: Some(n_streams),
             max_logits: Some(self.draft.max_logits(n_streams)),
             kv: self.kv,
-            device: self.device.clone(),
-            device_memory: self.gpu_memory,
+            device: DeviceOptions { choice: self.device.clone(), memory: self.gpu_memory },
             kv_memory: match self.kv_memory {
                 Some(bytes) => KvMemory::Bytes(bytes),
                 None if has_boards => KvMemory::Whole,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::error::EngineError;
-use super::options::Options;
+use super::options::{DeviceChoice, Options};
 use super::ready::Engine;
 use super::weights::{Listener, WeightsPlace};
 use crate::format::model::{Header, Pooling, TensorKind};
@@ -155,6 +155,9 @@ impl Embedder {
     /// # Errors
     /// If `options` do not fit the model or the machine.
     pub fn new(model: Arc<Model>, options: &Options) -> Result<Embedder, EngineError> {
+        if let DeviceChoice::Gpu { .. } = options.device.choice {
+            return Err(EngineError::Device("embeddings are computed on the CPU alone".to_owned()));
+        }
         let header = model.header();
         let plan = Embedder::plan(header, options);
         let form = VectorForm::of(header);

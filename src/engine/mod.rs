@@ -42,6 +42,7 @@ pub use crate::model::{ForwardError, KvKind, Model, Precision, Wants};
 pub use about::{EngineInfo, WeightsIn};
 #[cfg(feature = "tools")]
 pub use calibrate::{CalibrateError, calibrate};
+pub use device::{DeviceLine, devices};
 pub use draft_model::ModelDrafter;
 pub use drafts::{DRAFTS_MAX, DraftKind, DraftMode, Drafter};
 #[cfg(feature = "serve")]
@@ -51,7 +52,8 @@ pub use error::{EngineError, JoinError, LeadError, StepError};
 pub use job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason};
 pub use ngrams::NgramDrafter;
 pub use options::{
-    CTX_LEN_DEFAULT, DeviceChoice, KvMemory, Options, STEP_BYTES_MIN, batch_default, is_small,
+    CTX_LEN_DEFAULT, DeviceChoice, DeviceOptions, KvMemory, Options, STEP_BYTES_MIN, batch_default,
+    is_small,
 };
 pub use pace::StallLimit;
 pub use pages::PageFigures;

@@ -77,6 +77,15 @@ pub enum DeviceChoice {
     },
 }
 
+/// A device beside the CPUs. The model's last layers that fit its memory are computed there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceOptions {
+    /// Which device.
+    pub choice: DeviceChoice,
+    /// Most bytes of its memory to use; nine tenths by default.
+    pub memory: Option<u64>,
+}
+
 /// How to run a model. The default suits the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -104,10 +113,8 @@ pub struct Options {
     pub cache: Cache,
     /// Whether weights are copied to huge pages.
     pub huge: Huge,
-    /// The device beside the CPUs. The model's last layers that fit its memory are computed there.
-    pub device: DeviceChoice,
-    /// Most bytes of that device's memory; nine tenths by default.
-    pub device_memory: Option<u64>,
+    /// The device beside the CPUs.
+    pub device: DeviceOptions,
 }
 
 impl Options {

@@ -10,15 +10,15 @@ use super::error::GpuError;
 
 /// Description of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceInfo {
+pub(crate) struct DeviceInfo {
     /// The device's own name.
-    pub name: String,
+    pub(crate) name: String,
     /// Name and version of its driver.
-    pub driver: String,
+    pub(crate) driver: String,
     /// Whether it is a program on the CPU.
-    pub is_software: bool,
+    pub(crate) is_software: bool,
     /// Bytes of its own memory.
-    pub memory: u64,
+    pub(crate) memory: u64,
 }
 
 /// A device that is in use, with a queue for its work.
@@ -58,16 +58,16 @@ struct Found {
     memory_types: vk::PhysicalDeviceMemoryProperties,
 }
 
-/// The devices that Vulkan finds, each with what it lacks for this program.
+/// The devices that Vulkan finds.
 ///
 /// # Errors
 /// If there is no Vulkan loader, or it fails.
-pub fn devices() -> Result<Vec<(DeviceInfo, Option<&'static str>)>, GpuError> {
+pub(super) fn devices() -> Result<Vec<DeviceInfo>, GpuError> {
     let (_entry, instance) = load()?;
     let found = find(&instance);
     // SAFETY: nothing was made from the instance.
     unsafe { instance.destroy_instance(None) };
-    Ok(found?.into_iter().map(|found| (found.info, found.lacks)).collect())
+    Ok(found?.into_iter().map(|found| found.info).collect())
 }
 
 impl Handle {

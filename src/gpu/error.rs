@@ -8,7 +8,7 @@ use ash::vk;
 /// Why a GPU cannot compute a model's layers.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum GpuError {
+pub(crate) enum GpuError {
     /// No Vulkan loader can be opened.
     NoLoader(String),
     /// No device fits what was asked for.

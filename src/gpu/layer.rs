@@ -5,10 +5,11 @@ use bytemuck::{Pod, Zeroable};
 use super::commands::{Commands, Recorder};
 use super::error::GpuError;
 use super::memory::Memory;
+use super::mixture::Mixture;
 use super::pipelines::{Pipelines, Shader};
 use super::places::Places;
 use super::room::Room;
-use super::tensors::{PANEL_ROWS, Tensor, Transfer};
+use super::tensors::{Layout, PANEL_ROWS, Tensor, Transfer};
 use crate::format::model::{Activation, Header, LayerSpec, TensorKind};
 use crate::model::{KvKind, Model};
 
@@ -18,13 +19,19 @@ pub(super) struct Layer {
     n_heads: usize,
     /// Queries, keys and values, attention's output.
     attention: [Tensor; 4],
-    /// Gate, up, down.
-    feed_forward: [Tensor; 3],
+    feed_forward: FeedForward,
     vectors: Vectors,
 }
 
+/// The second half of a layer.
+enum FeedForward {
+    /// Gate, up, down.
+    Dense([Tensor; 3]),
+    Mixture(Mixture),
+}
+
 /// Vectors of a layer in one piece of memory.
-struct Vectors {
+pub(super) struct Vectors {
     /// Holds them all.
     memory: Memory,
     /// Address of each that the layer has.
@@ -64,9 +71,8 @@ struct QuantizePush {
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct ProductPush {
     weights: [u64; 3],
-    q: u64,
-    scales: u64,
-    sums: u64,
+    /// Codes, scales and sums.
+    inputs: [u64; 3],
     y: u64,
     m: u32,
     k: u32,
@@ -76,6 +82,17 @@ struct ProductPush {
     column: u32,
     bias: i32,
     adds: u32,
+    experts: ExpertsPush,
+}
+
+/// Experts of the rows of a product.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
+struct ExpertsPush {
+    chosen: u64,
+    share: u32,
+    /// Panels of an expert.
+    panels: u32,
 }
 
 #[repr(C)]
@@ -89,7 +106,8 @@ struct F32Push {
     width: u32,
     column: u32,
     adds: u32,
-    zero: u32,
+    share: u32,
+    chosen: u64,
 }
 
 #[repr(C)]
@@ -108,20 +126,34 @@ struct HeadsPush {
     eps: f32,
 }
 
+/// Where a layer's keys and values lie.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct StorePush {
-    qkv: u64,
+struct KvPush {
     tables: u64,
     rows: u64,
     kv: u64,
     page: u64,
     start: u64,
+}
+
+/// Sizes of a layer's heads and their places.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct SizesPush {
     n_heads: u32,
     n_kv_heads: u32,
     head_dim: u32,
     table_len: u32,
     head: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct StorePush {
+    qkv: u64,
+    kv: KvPush,
+    sizes: SizesPush,
     zero: u32,
 }
 
@@ -130,17 +162,9 @@ struct StorePush {
 struct AttendPush {
     qkv: u64,
     y: u64,
-    tables: u64,
-    rows: u64,
     sinks: u64,
-    kv: u64,
-    page: u64,
-    start: u64,
-    n_heads: u32,
-    n_kv_heads: u32,
-    head_dim: u32,
-    table_len: u32,
-    head: u32,
+    kv: KvPush,
+    sizes: SizesPush,
     window: u32,
     scale: f32,
     has_sinks: u32,
@@ -160,7 +184,10 @@ struct ActivatePush {
 struct AddPush {
     x: u64,
     y: u64,
+    chosen: u64,
+    columns: u32,
     width: u32,
+    column: u32,
     stride: u32,
     factor: f32,
     zero: u32,
@@ -213,7 +240,12 @@ impl Layer {
         let [wq, wk, wv, wo] = ATTENTION;
         let attention = [tensor(wq)?, tensor(wk)?, tensor(wv)?, tensor(wo)?];
         let [w1, w3, w2] = feed_forward_kinds(header, layer);
-        let feed_forward = [tensor(w1)?, tensor(w3)?, tensor(w2)?];
+        let tensors = [tensor(w1)?, tensor(w3)?, tensor(w2)?];
+        let experts = header.features.experts.filter(|_| !header.is_dense(layer));
+        let feed_forward = match experts {
+            None => FeedForward::Dense(tensors),
+            Some(experts) => FeedForward::Mixture(Mixture { experts, tensors }),
+        };
         let vectors = Vectors::new(transfer, (commands, pipelines), model, layer)?;
         let (spec, n_heads) = (header.layer(layer), header.n_heads);
         Ok(Layer { spec, n_heads, attention, feed_forward, vectors })
@@ -231,26 +263,36 @@ impl Layer {
             Shader::Store { is_half },
             Shader::Attend { is_half },
             Shader::Activate(activation(self.spec.activation).0),
-            Shader::Add,
+            Shader::Add { by_expert: false },
         ];
         own.into_iter().try_for_each(|shader| pipelines.prepare(shader).map(|_| ()))?;
-        let tensors = self.attention.iter().chain(&self.feed_forward);
-        tensors.into_iter().try_for_each(|tensor| tensor.prepare(pipelines))
+        self.attention.iter().try_for_each(|tensor| tensor.prepare(pipelines, false))?;
+        match &self.feed_forward {
+            FeedForward::Dense(tensors) => {
+                tensors.iter().try_for_each(|tensor| tensor.prepare(pipelines, false))
+            }
+            FeedForward::Mixture(mixture) => mixture.prepare(pipelines),
+        }
     }
 
     /// Records the layer's work on the rows in `room.x`. `layer` is counted from the device's first.
     pub(super) fn record(&self, mut on: On<'_, '_>, places: &Places, layer: usize) {
         self.attend(&mut on, places, layer);
-        let [gate, up, down] = &self.feed_forward;
         let room = on.room;
         self.norm(&mut on, TensorKind::FfnNorm, (room.x.address, room.inputs.address));
-        on.project(&[gate, up], room.gate_up.address, false);
-        self.add_bias(&mut on, TensorKind::B1, room.gate_up.address, 2 * gate.rows);
-        let (shader, limit) = activation(self.spec.activation);
-        let (gate_up, y) = (room.gate_up.address, room.inputs.address);
-        let push = ActivatePush { gate_up, y, width: gate.rows as u32, limit };
-        on.recorder.dispatch(Shader::Activate(shader), &push, [gate.rows.div_ceil(64), on.m]);
-        self.project_and_add(&mut on, down, [TensorKind::B2, TensorKind::FfnPostNorm]);
+        let activation = self.spec.activation;
+        match &self.feed_forward {
+            FeedForward::Dense([gate, up, down]) => {
+                on.project(&[gate, up], room.gate_up.address, false);
+                self.add_bias(&mut on, TensorKind::B1, room.gate_up.address, 2 * gate.rows);
+                on.activate(activation, gate.rows, on.m);
+                self.project_and_add(&mut on, down, [TensorKind::B2, TensorKind::FfnPostNorm]);
+            }
+            FeedForward::Mixture(mixture) => {
+                mixture.record(&mut on, &self.vectors, activation);
+                self.add_delta(&mut on, TensorKind::FfnPostNorm);
+            }
+        }
     }
 
     fn attend(&self, on: &mut On<'_, '_>, places: &Places, layer: usize) {
@@ -261,41 +303,25 @@ impl Layer {
         let [n_heads, n_kv_heads, head_dim] = sizes;
         self.shape_heads(on, sizes);
         let (of, tables) = places.of_layer(layer);
-        let (rows, kv) = (room.tables.rows(), places.kv.address);
-        let (page, start) = (of.page as u64, of.start as u64);
-        let (table_len, head) = (of.table_len as u32, of.head as u32);
-        let is_half = places.unit_bytes == 2;
-        let qkv = room.qkv.address;
-        let push = StorePush {
-            qkv,
+        let kv = KvPush {
             tables,
-            rows,
-            kv,
-            page,
-            start,
-            n_heads,
-            n_kv_heads,
-            head_dim,
-            table_len,
-            head,
-            zero: 0,
+            rows: room.tables.rows(),
+            kv: places.kv.address,
+            page: of.page as u64,
+            start: of.start as u64,
         };
+        let (table_len, head) = (of.table_len as u32, of.head as u32);
+        let sizes = SizesPush { n_heads, n_kv_heads, head_dim, table_len, head };
+        let (qkv, is_half) = (room.qkv.address, places.unit_bytes == 2);
+        let push = StorePush { qkv, kv, sizes, zero: 0 };
         on.recorder.dispatch(Shader::Store { is_half }, &push, [2 * spec.n_kv_heads, on.m]);
         let sinks = self.vectors.get(TensorKind::Sinks);
         let push = AttendPush {
             qkv,
             y: room.inputs.address,
-            tables,
-            rows,
             sinks: sinks.unwrap_or(0),
             kv,
-            page,
-            start,
-            n_heads,
-            n_kv_heads,
-            head_dim,
-            table_len,
-            head,
+            sizes,
             window: spec.window.map_or(0, |window| u32::try_from(window).unwrap_or(0)),
             scale: spec.attention_scale,
             has_sinks: u32::from(sinks.is_some()),
@@ -360,12 +386,18 @@ impl Layer {
         }
         on.project(&[matrix], room.delta.address, false);
         self.add_bias(on, bias, room.delta.address, dim);
+        self.add_delta(on, norm);
+    }
+
+    /// Adds `delta` to `x`, after norm and scale.
+    fn add_delta(&self, on: &mut On<'_, '_>, norm: TensorKind) {
+        let (room, dim) = (on.room, self.attention[0].k);
         let mut delta = room.delta.address;
         if self.vectors.get(norm).is_some() {
             self.norm(on, norm, (delta, room.inputs.address));
             delta = room.inputs.address;
         }
-        on.add((room.x.address, delta), dim, dim, factor);
+        on.add((room.x.address, delta), dim, dim, self.spec.residual_scale);
     }
 }
 
@@ -377,8 +409,8 @@ impl Vectors {
         layer: usize,
     ) -> Result<Vectors, GpuError> {
         use TensorKind::{
-            AttentionNorm, AttentionPostNorm, B1, B2, B3, Bk, Bo, Bq, Bv, FfnNorm, FfnPostNorm,
-            KNorm, QNorm, Sinks,
+            AttentionNorm, AttentionPostNorm, B1, B2, B3, Bk, Bo, Bq, Bv, ChoiceBias, ExpertScale,
+            FfnNorm, FfnPostNorm, KNorm, QNorm, Router, RouterBias, Sinks,
         };
         let header = model.header();
         let has = |kind: &TensorKind| header.has(*kind) && header.has_in(*kind, layer);
@@ -397,7 +429,9 @@ impl Vectors {
         ];
         let mut values: Vec<f32> = Vec::new();
         let mut places = Vec::new();
-        for kinds in groups.into_iter().chain([&[Sinks][..]]) {
+        let more: [&[TensorKind]; 5] =
+            [&[Sinks], &[Router], &[RouterBias], &[ChoiceBias], &[ExpertScale]];
+        for kinds in groups.into_iter().chain(more) {
             for kind in kinds.iter().filter(|kind| has(kind)) {
                 places.push((*kind, 4 * values.len() as u64));
                 values.extend_from_slice(model.vector(*kind, layer));
@@ -412,7 +446,7 @@ impl Vectors {
     }
 
     /// Address of the vector of `kind`, if the layer has it.
-    fn get(&self, kind: TensorKind) -> Option<u64> {
+    pub(super) fn get(&self, kind: TensorKind) -> Option<u64> {
         debug_assert!(self.memory.address != 0);
         self.places.iter().find(|(known, _)| *known == kind).map(|(_, address)| *address)
     }
@@ -423,39 +457,83 @@ impl Tensor {
     ///
     /// # Errors
     /// If the driver fails.
-    pub(super) fn prepare(&self, pipelines: &mut Pipelines) -> Result<(), GpuError> {
+    pub(super) fn prepare(
+        &self,
+        pipelines: &mut Pipelines,
+        by_expert: bool,
+    ) -> Result<(), GpuError> {
         match self.layout {
-            None => pipelines.prepare(Shader::ProductF32).map(|_| ()),
+            None => pipelines.prepare(Shader::ProductF32 { by_expert }).map(|_| ()),
             Some(layout) => {
                 pipelines.prepare(Shader::Quantize)?;
-                pipelines.prepare(layout.shader()).map(|_| ())
+                pipelines.prepare(layout.shader(by_expert)).map(|_| ())
             }
         }
     }
 }
 
+/// Matrices of experts: a row of a product has that of its expert.
+#[derive(Clone, Copy)]
+pub(super) struct Uses {
+    /// Address of the experts of all rows of the product.
+    pub(super) chosen: u64,
+    /// Number of these rows.
+    pub(super) n: usize,
+    /// Number of them for each row of the inputs.
+    pub(super) share: usize,
+    /// Rows of an expert's matrix.
+    pub(super) rows: usize,
+}
+
+/// Where products are written.
+#[derive(Clone, Copy)]
+struct Target {
+    y: u64,
+    /// Width of a row.
+    width: usize,
+    /// Column of a row where the product begins.
+    column: usize,
+    adds: bool,
+}
+
 impl On<'_, '_> {
     /// Multiplies the rows of `room.inputs` by `matrices`, whose results stand side by side at `y`, or are added there.
     pub(super) fn project(&mut self, matrices: &[&Tensor], y: u64, adds: bool) {
-        let width: usize = matrices.iter().map(|matrix| matrix.rows).sum();
+        self.project_with(matrices, (y, adds), self.m, None);
+    }
+
+    /// Multiplies rows of `room.inputs` by the matrices of their experts.
+    pub(super) fn project_uses(&mut self, matrices: &[&Tensor], y: u64, uses: Uses) {
+        self.project_with(matrices, (y, false), uses.n / uses.share, Some(uses));
+    }
+
+    fn project_with(
+        &mut self,
+        matrices: &[&Tensor],
+        (y, adds): (u64, bool),
+        n_inputs: usize,
+        uses: Option<Uses>,
+    ) {
+        let rows = |matrix: &Tensor| uses.map_or(matrix.rows, |uses| uses.rows);
+        let width: usize = matrices.iter().map(|matrix| rows(matrix)).sum();
         let mut quantised = None;
-        let mut column = 0;
+        let mut to = Target { y, width, column: 0, adds };
         for matrix in matrices {
             match matrix.layout {
-                None => self.multiply_f32(matrix, y, [width, column], adds),
+                None => self.multiply_f32(matrix, to, uses),
                 Some(layout) => {
                     if quantised != Some(layout.group) {
-                        self.quantize(matrix.k, layout.group);
+                        self.quantize(matrix.k, layout.group, n_inputs);
                         quantised = Some(layout.group);
                     }
-                    self.multiply(matrix, y, [width, column], adds);
+                    self.multiply((matrix, layout), to, uses);
                 }
             }
-            column += matrix.rows;
+            to.column += rows(matrix);
         }
     }
 
-    fn quantize(&mut self, k: usize, group: usize) {
+    fn quantize(&mut self, k: usize, group: usize, n_rows: usize) {
         let Room { inputs, codes, scales, sums, .. } = self.room;
         let groups = k / group;
         let push = QuantizePush {
@@ -466,51 +544,117 @@ impl On<'_, '_> {
             groups: groups as u32,
             group: group as u32,
         };
-        self.recorder.dispatch(Shader::Quantize, &push, [groups.div_ceil(64), self.m]);
+        self.recorder.dispatch(Shader::Quantize, &push, [groups.div_ceil(64), n_rows]);
     }
 
-    fn multiply(&mut self, matrix: &Tensor, y: u64, [width, column]: [usize; 2], adds: bool) {
-        let Some(layout) = matrix.layout else { return };
+    fn multiply(&mut self, (matrix, layout): (&Tensor, Layout), to: Target, uses: Option<Uses>) {
         let Room { codes, scales, sums, .. } = self.room;
+        let rows = uses.map_or(matrix.rows, |uses| uses.rows);
+        let panels = rows.div_ceil(PANEL_ROWS);
+        let experts = uses.map(|Uses { chosen, share, .. }| ExpertsPush {
+            chosen,
+            share: share as u32,
+            panels: panels as u32,
+        });
         let push = ProductPush {
             weights: matrix.addresses(),
-            q: codes.address,
-            scales: scales.address,
-            sums: sums.address,
-            y,
+            inputs: [codes.address, scales.address, sums.address],
+            y: to.y,
             m: self.m as u32,
             k: matrix.k as u32,
             group: layout.group as u32,
-            rows: matrix.rows as u32,
-            width: width as u32,
-            column: column as u32,
+            rows: rows as u32,
+            width: to.width as u32,
+            column: to.column as u32,
             bias: layout.bias.into(),
-            adds: u32::from(adds),
+            adds: u32::from(to.adds),
+            experts: experts.unwrap_or_default(),
         };
-        let groups = [matrix.rows.div_ceil(PANEL_ROWS), self.m.div_ceil(TILE)];
-        self.recorder.dispatch(layout.shader(), &push, groups);
+        let groups = [panels, uses.map_or(self.m.div_ceil(TILE), |uses| uses.n)];
+        self.recorder.dispatch(layout.shader(uses.is_some()), &push, groups);
     }
 
-    fn multiply_f32(&mut self, matrix: &Tensor, y: u64, [width, column]: [usize; 2], adds: bool) {
+    fn multiply_f32(&mut self, matrix: &Tensor, to: Target, uses: Option<Uses>) {
         let [w, ..] = matrix.addresses();
+        let rows = uses.map_or(matrix.rows, |uses| uses.rows);
+        self.multiply_f32_at((w, [rows, matrix.k]), to, uses);
+    }
+
+    /// Multiplies the rows of `room.inputs` by an f32 matrix `[rows, k]` at an address.
+    pub(super) fn project_f32(&mut self, (w, [rows, k]): (u64, [usize; 2]), y: u64) {
+        let to = Target { y, width: rows, column: 0, adds: false };
+        self.multiply_f32_at((w, [rows, k]), to, None);
+    }
+
+    fn multiply_f32_at(
+        &mut self,
+        (w, [rows, k]): (u64, [usize; 2]),
+        to: Target,
+        uses: Option<Uses>,
+    ) {
         let push = F32Push {
             w,
             x: self.room.inputs.address,
-            y,
-            k: matrix.k as u32,
-            rows: matrix.rows as u32,
-            width: width as u32,
-            column: column as u32,
-            adds: u32::from(adds),
-            zero: 0,
+            y: to.y,
+            k: k as u32,
+            rows: rows as u32,
+            width: to.width as u32,
+            column: to.column as u32,
+            adds: u32::from(to.adds),
+            share: uses.map_or(1, |uses| uses.share as u32),
+            chosen: uses.map_or(0, |uses| uses.chosen),
         };
-        self.recorder.dispatch(Shader::ProductF32, &push, [matrix.rows.div_ceil(8), self.m]);
+        let shader = Shader::ProductF32 { by_expert: uses.is_some() };
+        let n = uses.map_or(self.m, |uses| uses.n);
+        self.recorder.dispatch(shader, &push, [rows.div_ceil(8), n]);
+    }
+
+    /// Writes the activations of `n_rows` rows of gate and up, each of `width` values, to the inputs.
+    pub(super) fn activate(&mut self, kind: Activation, width: usize, n_rows: usize) {
+        let (shader, limit) = activation(kind);
+        let (gate_up, y) = (self.room.gate_up.address, self.room.inputs.address);
+        let push = ActivatePush { gate_up, y, width: width as u32, limit };
+        self.recorder.dispatch(Shader::Activate(shader), &push, [width.div_ceil(64), n_rows]);
     }
 
     /// Adds `factor` times rows at `y`, `stride` values apart, to the rows at `x`, of `width` values.
     fn add(&mut self, (x, y): (u64, u64), width: usize, stride: usize, factor: f32) {
-        let push = AddPush { x, y, width: width as u32, stride: stride as u32, factor, zero: 0 };
-        self.recorder.dispatch(Shader::Add, &push, [width.div_ceil(64), self.m]);
+        let push = AddPush {
+            x,
+            y,
+            chosen: 0,
+            columns: width as u32,
+            width: width as u32,
+            column: 0,
+            stride: stride as u32,
+            factor,
+            zero: 0,
+        };
+        let groups = [width.div_ceil(64), self.m];
+        self.recorder.dispatch(Shader::Add { by_expert: false }, &push, groups);
+    }
+
+    /// Adds the rows at `y` that belong to the uses' experts to `columns` columns, from `column` on, of rows of `width`
+    /// values at `x`.
+    pub(super) fn add_of_experts(
+        &mut self,
+        (x, y): (u64, u64),
+        [columns, width, column]: [usize; 3],
+        uses: Uses,
+    ) {
+        let push = AddPush {
+            x,
+            y,
+            chosen: uses.chosen,
+            columns: columns as u32,
+            width: width as u32,
+            column: column as u32,
+            stride: columns as u32,
+            factor: 1.0,
+            zero: 0,
+        };
+        let groups = [columns.div_ceil(64), uses.n];
+        self.recorder.dispatch(Shader::Add { by_expert: true }, &push, groups);
     }
 }
 

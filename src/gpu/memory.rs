@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use super::device::Handle;
 use super::error::GpuError;
 
-/// Who uses memory.
+/// The user of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// The device alone.

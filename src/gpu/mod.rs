@@ -18,8 +18,10 @@
 mod commands;
 mod device;
 mod error;
+mod examine;
 mod layer;
 mod memory;
+mod mixture;
 mod pass;
 mod pipelines;
 mod places;
@@ -27,9 +29,9 @@ mod room;
 mod self_test;
 mod support;
 mod tensors;
+#[cfg(test)]
+mod tests;
 
-pub use device::{DeviceInfo, devices};
-pub use error::GpuError;
-pub use pass::{Gpu, GpuOptions};
-pub use self_test::Fusing;
-pub use support::unsupported;
+pub(crate) use examine::{Examined, examine};
+pub(crate) use pass::{Gpu, GpuOptions};
+pub(crate) use self_test::Fusing;

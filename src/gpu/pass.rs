@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::commands::Commands;
-use super::device::{DeviceInfo, Handle};
+use super::device::Handle;
 use super::error::GpuError;
 use super::layer::{ATTENTION, Layer, On, feed_forward_kinds};
 use super::pipelines::Pipelines;
 use super::places::Places;
 use super::room::Room;
-use super::self_test::{Fusing, exact_pipelines};
+use super::self_test::exact_pipelines;
 use super::support::unsupported;
 use super::tensors::{Layout, Tensor, Transfer};
 use crate::format::model::{Header, TensorId, TensorKind};
@@ -26,19 +26,18 @@ const MEMORY_PERCENT: u64 = 90;
 
 /// Which GPU, and how much of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GpuOptions {
+pub(crate) struct GpuOptions {
     /// Part of the device's name; `None` for the first that is no program on the CPU.
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Bytes of its memory that may be used; `None` for nine tenths.
-    pub memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
 }
 
 /// The last layers of a model on a GPU.
-pub struct Gpu {
+pub(crate) struct Gpu {
     handle: Arc<Handle>,
     commands: Commands,
     pipelines: Pipelines,
-    fusing: Fusing,
     transfer: Transfer,
     model: Model,
     layers: Vec<Layer>,
@@ -65,7 +64,7 @@ impl Gpu {
     ///
     /// # Errors
     /// If there is no such GPU, it is not exact, no layer fits, or no shaders exist for the model.
-    pub fn open(model: &Model, plan: &Plan, options: &GpuOptions) -> Result<Gpu, GpuError> {
+    pub(crate) fn open(model: &Model, plan: &Plan, options: &GpuOptions) -> Result<Gpu, GpuError> {
         let header = model.header();
         if let Some(why) = unsupported(header, plan) {
             return Err(GpuError::Unsupported(why));
@@ -75,7 +74,7 @@ impl Gpu {
         let share = fitting(model, plan, memory)?;
         let model = model.view_of(share).map_err(GpuError::Model)?;
         let mut commands = Commands::new(&handle)?;
-        let (mut pipelines, fusing) = exact_pipelines(&handle, &mut commands)?;
+        let (mut pipelines, _) = exact_pipelines(&handle, &mut commands)?;
         let mut transfer = Transfer::new(&handle)?;
         let Share { layers, has_ends } = model.share().clone();
         let mut all = Vec::with_capacity(layers.len());
@@ -90,7 +89,7 @@ impl Gpu {
         });
         let classifier = classifier.transpose()?;
         all.iter().try_for_each(|layer| layer.prepare(&mut pipelines, plan.kv))?;
-        classifier.iter().try_for_each(|tensor| tensor.prepare(&mut pipelines))?;
+        classifier.iter().try_for_each(|tensor| tensor.prepare(&mut pipelines, false))?;
         let room = Room::new(&handle, model.header(), plan, has_ends)?;
         let places = Places::new(&handle, model.header(), layers, plan)?;
         let frequencies = Frequencies::new(model.header());
@@ -98,7 +97,6 @@ impl Gpu {
             handle,
             commands,
             pipelines,
-            fusing,
             transfer,
             model,
             layers: all,
@@ -107,16 +105,6 @@ impl Gpu {
             places,
             frequencies,
         })
-    }
-
-    /// The device.
-    pub fn info(&self) -> &DeviceInfo {
-        &self.handle.info
-    }
-
-    /// How the device computes fused multiply-adds.
-    pub fn fusing(&self) -> Fusing {
-        self.fusing
     }
 
     /// Records `layers`, counted from the first here, on the `m` rows in `room.x`.

@@ -27,9 +27,14 @@ pub(super) enum Shader {
         form: u32,
         /// Whether codes have 4 bits.
         is_four_bits: bool,
+        /// Whether rows have matrices of experts.
+        by_expert: bool,
     },
     /// A product by f32.
-    ProductF32,
+    ProductF32 {
+        /// Whether rows have matrices of experts.
+        by_expert: bool,
+    },
     /// Biases, norms and rotation of heads.
     Heads,
     /// Keys and values to their pages.
@@ -45,7 +50,14 @@ pub(super) enum Shader {
     /// Activations of gate and up.
     Activate(u32),
     /// Sums of rows.
-    Add,
+    Add {
+        /// Whether the second rows are those of experts.
+        by_expert: bool,
+    },
+    /// The experts of rows.
+    Choose,
+    /// Weighted sums of experts' outputs.
+    Mix,
 }
 
 /// Pipelines, made when they are first asked for.
@@ -145,19 +157,26 @@ impl Shader {
             Shader::Quantize => include_bytes!("shaders/quantize.spv"),
             Shader::Product { .. } if has_dot => include_bytes!("shaders/product_dot.spv"),
             Shader::Product { .. } => include_bytes!("shaders/product.spv"),
-            Shader::ProductF32 => include_bytes!("shaders/product_f32.spv"),
+            Shader::ProductF32 { .. } => include_bytes!("shaders/product_f32.spv"),
             Shader::Heads => include_bytes!("shaders/heads.spv"),
             Shader::Store { .. } => include_bytes!("shaders/store.spv"),
             Shader::Attend { .. } => include_bytes!("shaders/attend.spv"),
             Shader::Activate(_) => include_bytes!("shaders/activate.spv"),
-            Shader::Add => include_bytes!("shaders/add.spv"),
+            Shader::Add { .. } => include_bytes!("shaders/add.spv"),
+            Shader::Choose => include_bytes!("shaders/choose.spv"),
+            Shader::Mix => include_bytes!("shaders/mix.spv"),
         }
     }
 
     /// Specialisation constants, from number 0 on.
     fn constants(self, is_fused: bool) -> Vec<u32> {
         let own = match self {
-            Shader::Product { form, is_four_bits } => vec![form, u32::from(is_four_bits)],
+            Shader::Product { form, is_four_bits, by_expert } => {
+                vec![form, u32::from(is_four_bits), u32::from(by_expert)]
+            }
+            Shader::ProductF32 { by_expert } | Shader::Add { by_expert } => {
+                vec![u32::from(by_expert)]
+            }
             Shader::Store { is_half } | Shader::Attend { is_half } => vec![u32::from(is_half)],
             Shader::Activate(activation) => vec![activation],
             _ => Vec::new(),

@@ -25,6 +25,11 @@ pub(super) struct Room {
     pub(super) gate_up: Memory,
     /// Output of attention or of the feed-forward layer.
     pub(super) delta: Memory,
+    /// Outputs of experts, `[batch, active, dim]`; their scores, choice and weights. Empty without a mixture.
+    pub(super) outputs: Memory,
+    pub(super) expert_scores: Memory,
+    pub(super) chosen: Memory,
+    pub(super) expert_weights: Memory,
     /// Rows and logits on their way between host and device.
     pub(super) exchange: Memory,
     /// Values of each row that the host computes.
@@ -48,21 +53,25 @@ impl Room {
         plan: &Plan,
         classifies: bool,
     ) -> Result<Room, GpuError> {
-        let rows = plan.max_batch as u64;
-        let widest = header.dim.max(header.q_dim_max()).max(header.ffn_dim_max()) as u64;
+        let sizes = Sizes::of(header, plan);
+        let Sizes { rows, inputs, gate_up, uses, experts } = sizes;
         let device = |words: u64| Memory::new(handle, 4 * words, Place::Device);
         let qkv = (header.n_heads + 2 * header.n_kv_heads) * header.head_dim;
         let logits = if classifies { plan.max_logits * header.vocab_size } else { 0 };
         let exchange = (rows * header.dim as u64).max(logits as u64);
         Ok(Room {
             x: device(rows * header.dim as u64)?,
-            inputs: device(rows * widest)?,
-            codes: device(rows * widest / 4)?,
-            scales: device(rows * widest / BLOCK as u64)?,
-            sums: device(rows * widest / BLOCK as u64)?,
+            inputs: device(inputs)?,
+            codes: device(inputs / 4)?,
+            scales: device(inputs / BLOCK as u64)?,
+            sums: device(inputs / BLOCK as u64)?,
             qkv: device(rows * qkv as u64)?,
-            gate_up: device(rows * 2 * header.ffn_dim_max() as u64)?,
+            gate_up: device(gate_up)?,
             delta: device((rows * header.dim as u64).max(logits as u64))?,
+            outputs: device(uses * header.dim as u64)?,
+            expert_scores: device(rows * experts)?,
+            chosen: device(uses)?,
+            expert_weights: device(uses)?,
             exchange: Memory::new(handle, 4 * exchange, Place::Host)?,
             tables: Tables::new(handle, header, plan)?,
         })
@@ -70,10 +79,34 @@ impl Room {
 
     /// Bytes of [`Room::new`], about.
     pub(super) fn bytes(header: &Header, plan: &Plan) -> u64 {
-        let rows = plan.max_batch as u64;
-        let widest = header.dim.max(header.q_dim_max()).max(header.ffn_dim_max()) as u64;
+        let Sizes { rows, inputs, gate_up, uses, experts } = Sizes::of(header, plan);
         let logits = plan.max_logits as u64 * header.vocab_size as u64;
-        rows * (7 * widest + 2 * header.dim as u64) * 4 + 4 * logits
+        let dim = header.dim as u64;
+        4 * (2 * inputs + gate_up + logits + rows * (experts + 4 * dim) + uses * (dim + 2))
+    }
+}
+
+/// Numbers of values in a room.
+struct Sizes {
+    /// Rows of a batch.
+    rows: u64,
+    inputs: u64,
+    gate_up: u64,
+    /// Pairs of a row and one of its experts.
+    uses: u64,
+    experts: u64,
+}
+
+impl Sizes {
+    fn of(header: &Header, plan: &Plan) -> Sizes {
+        let rows = plan.max_batch as u64;
+        let (n_active, experts) =
+            header.features.experts.map_or((0, 0), |of| (of.n_active as u64, of.n as u64));
+        // A dense layer has one feed-forward part, a mixture one for each use.
+        let uses = rows * n_active;
+        let ffn = (header.ffn_dim_max() as u64 * rows).max(header.ffn_dim as u64 * uses);
+        let inputs = (rows * header.dim.max(header.q_dim_max()) as u64).max(ffn);
+        Sizes { rows, inputs, gate_up: 2 * ffn, uses, experts }
     }
 }
 

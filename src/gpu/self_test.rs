@@ -13,7 +13,7 @@ use crate::kernels::{Isa, Kernels};
 
 /// How a device computes fused multiply-adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fusing {
+pub(crate) enum Fusing {
     /// By its own instruction.
     Device,
     /// By sums whose errors are known, because its own instruction rounds twice.
@@ -61,8 +61,8 @@ pub(super) fn exact_pipelines(
     handle: &Arc<Handle>,
     commands: &mut Commands,
 ) -> Result<(Pipelines, Fusing), GpuError> {
-    let operands = operands();
-    let wanted: Vec<Vec<u32>> = (0..OPERATIONS.len()).map(|i| expected(i, &operands)).collect();
+    let operands = operands(1);
+    let wanted = all_expected(&operands);
     let mut failed = None;
     for (is_fused, fusing) in [(true, Fusing::Device), (false, Fusing::Sums)] {
         let mut pipelines = Pipelines::new(handle, is_fused)?;
@@ -114,7 +114,11 @@ fn is_same(a: u32, b: u32, is_half: bool) -> bool {
     a == b || (is_nan(a) && is_nan(b))
 }
 
-/// The CPU's results.
+/// The CPU's results of all operations.
+fn all_expected(operands: &Operands) -> Vec<Vec<u32>> {
+    (0..OPERATIONS.len()).map(|operation| expected(operation, operands)).collect()
+}
+
 fn expected(operation: usize, [a, b, c]: &Operands) -> Vec<u32> {
     let each = |f: &dyn Fn(usize) -> u32| (0..N).map(f).collect();
     match operation {
@@ -137,8 +141,8 @@ fn expected(operation: usize, [a, b, c]: &Operands) -> Vec<u32> {
 
 /// Operands of all kinds: special values, subnormal ones, any bits, ordinary ones. Half of the third operands nearly
 /// cancel the product of the others: a multiply-add that rounds twice shows there.
-fn operands() -> Operands {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+fn operands(seed: u64) -> Operands {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut list = || (0..N).map(|_| random.float()).collect::<Vec<f32>>();
     let (a, b, mut c) = (list(), list(), list());
     for i in (0..N).step_by(2) {
@@ -185,6 +189,42 @@ impl Random {
                 let mantissa = self.bits() as i32 as f32 / 2_147_483_648.0;
                 mantissa * f32::from_bits((115 + self.bits() % 24) << 23)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::tests::device;
+
+    /// 2^20 inputs for each operation.
+    #[test]
+    fn operations_give_the_cpus_bits() {
+        let Some(handle) = device() else { return };
+        let mut commands = Commands::new(&handle).unwrap();
+        let (pipelines, _) = exact_pipelines(&handle, &mut commands).unwrap();
+        for seed in 2..2 + (1 << 20) / N as u64 {
+            let operands = operands(seed);
+            let wanted = all_expected(&operands);
+            let on = (&handle, &mut commands, &pipelines);
+            assert_eq!(first_wrong(on, &operands, &wanted).unwrap(), None, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn one_other_bit_is_found() {
+        let Some(handle) = device() else { return };
+        let mut commands = Commands::new(&handle).unwrap();
+        let (pipelines, _) = exact_pipelines(&handle, &mut commands).unwrap();
+        let operands = operands(7);
+        for (operation, name) in OPERATIONS.into_iter().enumerate() {
+            let mut wanted = all_expected(&operands);
+            let place = wanted[operation].iter().position(|x| *x & 0x7c00 < 0x7800).unwrap();
+            wanted[operation][place] ^= 1;
+            let on = (&handle, &mut commands, &pipelines);
+            let found = first_wrong(on, &operands, &wanted).unwrap();
+            assert_eq!(found, Some((name, 1)));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Models and plans that shaders exist for.
 
+use super::tensors::PANEL_ROWS;
 use crate::format::model::{Activation, Header};
 use crate::model::{KvKind, Plan};
 
@@ -7,7 +8,7 @@ use crate::model::{KvKind, Plan};
 const HEAD_DIM_MAX: usize = 512;
 
 /// Why no GPU computes a model with this header and plan; `None` if one can.
-pub fn unsupported(header: &Header, plan: &Plan) -> Option<&'static str> {
+pub(super) fn unsupported(header: &Header, plan: &Plan) -> Option<&'static str> {
     let (features, more) = (&header.features, &header.features.more);
     let is_other = more.full_heads.is_some()
         || more.value_norm
@@ -15,10 +16,13 @@ pub fn unsupported(header: &Header, plan: &Plan) -> Option<&'static str> {
         || more.parallel_ffn.is_some()
         || more.n_shared_kv > 0
         || more.layer_input_dim > 0;
+    let is_whole = |width: usize| width.is_multiple_of(PANEL_ROWS);
+    let has_narrow_experts =
+        features.experts.is_some() && !(is_whole(header.dim) && is_whole(header.ffn_dim));
     let checks = [
         (header.embedding().is_some(), "it computes embeddings"),
         (header.has_state(), "it has recurrent layers"),
-        (features.experts.is_some(), "its feed-forward layers are mixtures of experts"),
+        (has_narrow_experts, "the width of its experts is no multiple of 32"),
         (is_other, "its layers differ from each other"),
         (features.output_gate, "attention's output has a gate"),
         (features.activation == Activation::GeluErf, "its activation is the GELU of erf"),

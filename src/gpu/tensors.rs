@@ -84,8 +84,9 @@ impl Layout {
         Layout { form, is_four_bits, bias, ..bytes }
     }
 
-    pub(super) fn shader(self) -> Shader {
-        Shader::Product { form: self.form as u32, is_four_bits: self.is_four_bits }
+    pub(super) fn shader(self, by_expert: bool) -> Shader {
+        let Layout { form, is_four_bits, .. } = self;
+        Shader::Product { form: form as u32, is_four_bits, by_expert }
     }
 
     /// Bytes of a panel's codes, of its first and of its second parameters, with `k` columns.

@@ -11,6 +11,8 @@ mod drafts;
 mod embed;
 #[cfg(feature = "pickle")]
 mod export;
+#[cfg(all(feature = "gpu", feature = "pickle"))]
+mod gpu;
 mod hostile;
 mod kv_quality;
 #[cfg(feature = "tools")]

@@ -8,7 +8,7 @@ use argh::{ArgsInfo, FromArgs};
 use crate::cli::checkpoint::load_failure;
 use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options};
-use crate::engine::{Cache, DeviceChoice, Engine, Huge, Options, WeightsPlace};
+use crate::engine::{Cache, DeviceChoice, DeviceOptions, Engine, Huge, Options, WeightsPlace};
 use crate::model::{KvKind, Model};
 
 /// Rows of logits computed in one batch.
@@ -88,8 +88,7 @@ impl Eval {
             max_logits: Some(BATCH),
             kv: self.kv.or(Some(KvKind::F32)),
             threads: self.threads,
-            device: self.device.clone(),
-            device_memory: self.gpu_memory,
+            device: DeviceOptions { choice: self.device.clone(), memory: self.gpu_memory },
             isa: options::isa_from_environment()?,
             ..Options::default()
         };

@@ -8,9 +8,9 @@ layout(local_size_x = 128) in;
 layout(push_constant) uniform Push {
     Floats qkv;
     Floats y;            // [m, n_heads * head_dim]
+    Floats sinks;
     Words tables;
     Rows rows;
-    Floats sinks;
     uint64_t kv;
     uint64_t page_units;
     uint64_t start;

@@ -17,6 +17,8 @@ const uint BCML1 = 3u;   // multiplier and offset
 const uint BCML2 = 4u;   // integer scale and zero; a step for each row
 layout(constant_id = 1) const uint FORM = PLAIN;
 layout(constant_id = 2) const bool FOUR_BITS = false;
+// Whether each activation row, or each few, has a matrix of its own: that of an expert.
+layout(constant_id = 3) const bool BY_EXPERT = false;
 
 const uint TILE = 4u;
 const uint PARTS = 8u;
@@ -38,6 +40,9 @@ layout(push_constant) uniform Push {
     uint column;     // of y where the matrix's outputs begin
     uint bias;       // of codes of 4 bits
     uint adds;       // whether the product is added to y
+    Words chosen;    // the expert of each row of y
+    uint share;      // rows of y for each activation row
+    uint panels;     // of an expert
 };
 
 shared int part_sums[TILE][PARTS][ROWS];
@@ -57,22 +62,22 @@ int dot4(uint a, uint b) {
 int dot16(uvec4 a, uvec4 b) { return dot4(a.x, b.x) + dot4(a.y, b.y) + dot4(a.z, b.z) + dot4(a.w, b.w); }
 
 // The sums of a group's products for each activation row of the tile.
-void sum_group(uint g, uint row, uint token, out int low[TILE], out int high[TILE]) {
+void sum_group(uint panel, uint g, uint row, uint token, uint end, out int low[TILE], out int high[TILE]) {
     uint runs = group / 32u, all = k / 32u;
     for (uint t = 0u; t < TILE; t++) { low[t] = 0; high[t] = 0; }
     for (uint run = g * runs; run < (g + 1u) * runs; run++) {
         uvec4 a, b;
         if (FOUR_BITS) {
-            uvec4 both = codes.at[(gl_WorkGroupID.x * all + run) * ROWS + row];
+            uvec4 both = codes.at[(panel * all + run) * ROWS + row];
             a = both & 0x0f0f0f0fu;
             b = (both >> 4) & 0x0f0f0f0fu;
         } else {
-            uint at = ((gl_WorkGroupID.x * all + run) * 2u) * ROWS + row;
+            uint at = ((panel * all + run) * 2u) * ROWS + row;
             a = codes.at[at];
             b = codes.at[at + ROWS];
         }
         for (uint t = 0u; t < TILE; t++) {
-            if (token + t >= m) break;
+            if (token + t >= end) break;
             uint at = (token + t) * all + run;
             low[t] += dot16(a, q.at[at * 2u]);
             high[t] += dot16(b, q.at[at * 2u + 1u]);
@@ -83,14 +88,21 @@ void sum_group(uint g, uint row, uint token, out int low[TILE], out int high[TIL
 
 void main() {
     uint row = gl_LocalInvocationID.x % ROWS, part = gl_LocalInvocationID.x / ROWS;
-    uint groups = k / group, token = gl_WorkGroupID.y * TILE;
-    bool adds_up = part < TILE && token + part < m;
+    uint groups = k / group, token = gl_WorkGroupID.y * TILE, end = m;
+    uint panel = gl_WorkGroupID.x, y_row = token;
+    if (BY_EXPERT) {
+        y_row = gl_WorkGroupID.y;
+        token = y_row / share;
+        end = token + 1u;
+        panel += chosen.at[y_row] * panels;
+    }
+    bool adds_up = part < TILE && token + part < end;
     float y0 = 0.0, y1 = 0.0;
     for (uint from = 0u; from < groups; from += PARTS) {
         uint g = from + part;
         if (g < groups) {
             int low[TILE], high[TILE];
-            sum_group(g, row, token, low, high);
+            sum_group(panel, g, row, token, end, low, high);
             for (uint t = 0u; t < TILE; t++) {
                 part_sums[t][part][row] = FORM == HALVES ? low[t] : low[t] + high[t];
                 if (FORM == HALVES) second_sums[t][part][row] = high[t];
@@ -101,7 +113,7 @@ void main() {
             uint n = min(PARTS, groups - from);
             for (uint i = 0u; i < n; i++) {
                 uint g = from + i;
-                uint at = (gl_WorkGroupID.x * groups + g) * ROWS + row;
+                uint at = (panel * groups + g) * ROWS + row;
                 float x_scale = scales.at[(token + part) * groups + g];
                 int sum = part_sums[part][i][row];
                 if (FORM == BCML1) {
@@ -129,7 +141,7 @@ void main() {
     if (!adds_up || at_row >= rows) return;
     float product = y0;
     if (FORM == HALVES || FORM == OFFSET) product = add(y0, y1);
-    if (FORM == BCML2) product = mul(y0, second.at[at_row]);
-    uint at = (token + part) * width + column + at_row;
+    if (FORM == BCML2) product = mul(y0, second.at[panel * ROWS + row]);
+    uint at = (y_row + part) * width + column + at_row;
     y.at[at] = adds != 0u ? add(y.at[at], product) : product;
 }

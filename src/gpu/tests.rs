@@ -1,0 +1,150 @@
+//! Products on a device against those of the CPU.
+
+use std::sync::Arc;
+
+use super::commands::Commands;
+use super::device::Handle;
+use super::layer::On;
+use super::memory::{Memory, Place};
+use super::room::Room;
+use super::self_test::exact_pipelines;
+use super::tensors::{Tensor, Transfer};
+use crate::format::model::{Header, Weights};
+use crate::kernels::{Isa, Kernels};
+use crate::model::{KvKind, Matrix, Plan, activation_group, encoding};
+use crate::quant::bcml1::BLOCK;
+use crate::quant::random::Random;
+use crate::quant::{
+    Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Ggml, GgmlMatrix, Q8Activations, Q8Matrix, bcml1, bcml2,
+    bcml6,
+};
+
+/// Any device that this machine has. On machines of continuous integration there must be one.
+pub(super) fn device() -> Option<Arc<Handle>> {
+    match Handle::open("any", &|_| true) {
+        Ok(handle) => Some(handle),
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "no device: {error}");
+            None
+        }
+    }
+}
+
+const ROWS: usize = 45;
+const K: usize = 512;
+
+/// Products of `m` rows `x` by `matrix` on the CPU.
+fn on_the_cpu(matrix: &Matrix<'_>, x: &[f32], m: usize) -> Vec<f32> {
+    let kernels = Kernels::for_isa(Isa::Scalar).unwrap();
+    let mut out = vec![0.0; m * ROWS];
+    let mut rows: Vec<&mut [f32]> = out.chunks_exact_mut(ROWS).collect();
+    let Some(group) = activation_group(encoding(matrix)) else {
+        let Matrix::F32 { w, k } = *matrix else { unreachable!() };
+        kernels.matmul_f32(w, k, x, &mut rows);
+        return out;
+    };
+    let (mut q, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / group]);
+    kernels.quantize_q8(x, group, &mut q, &mut scales);
+    let mut sums = vec![0; x.len() / BLOCK];
+    kernels.sum_q8(&q, &mut sums);
+    let x = Q8Activations::new(&q, &scales, K, group).unwrap();
+    match *matrix {
+        Matrix::Q8(w) => kernels.matmul_q8(w, x, &mut rows),
+        Matrix::Q4(w) => kernels.matmul_q4(w, x, &sums, &mut rows),
+        Matrix::B2(w) => kernels.matmul_b2(w, x, &sums, &mut rows),
+        Matrix::B6(w) => kernels.matmul_b6(w, x, &mut rows),
+        Matrix::Ggml(w) => kernels.matmul_ggml(w, x, &mut rows),
+        _ => unreachable!("this test packs nothing"),
+    }
+    out
+}
+
+/// A device with room for a few rows.
+struct Bench {
+    handle: Arc<Handle>,
+    commands: Commands,
+    pipelines: super::pipelines::Pipelines,
+    transfer: Transfer,
+    room: Room,
+}
+
+impl Bench {
+    fn new() -> Option<Bench> {
+        let handle = device()?;
+        let mut commands = Commands::new(&handle).unwrap();
+        let (pipelines, _) = exact_pipelines(&handle, &mut commands).unwrap();
+        let transfer = Transfer::new(&handle).unwrap();
+        let plan = Plan {
+            ctx_len: 8,
+            max_batch: 8,
+            max_logits: 1,
+            n_streams: 1,
+            kv: KvKind::F16,
+            kv_pages: None,
+        };
+        let header = Header { dim: K, ..Header::blank(Weights::F32) };
+        let room = Room::new(&handle, &header, &plan, false).unwrap();
+        Some(Bench { handle, commands, pipelines, transfer, room })
+    }
+
+    /// Products of `m` rows `x` by `matrix`, added to 1.
+    fn multiply(&mut self, matrix: &Matrix<'_>, x: &[f32], m: usize) -> Vec<f32> {
+        let Bench { handle, commands, pipelines, transfer, room } = self;
+        let tensor = Tensor::new(transfer, (&mut *commands, &*pipelines), matrix, K).unwrap();
+        tensor.prepare(pipelines, false).unwrap();
+        let bytes = bytemuck::cast_slice(x);
+        transfer.send((&mut *commands, &*pipelines), bytes, (&room.inputs, 0)).unwrap();
+        transfer.flush((&mut *commands, &*pipelines), &room.inputs).unwrap();
+        let mut y = Memory::new(handle, 4 * (m * ROWS) as u64, Place::Host).unwrap();
+        y.as_mut_slice::<f32>()[..m * ROWS].fill(1.0);
+        commands
+            .run(pipelines, |recorder| {
+                On { recorder, room, m }.project(&[&tensor], y.address, true);
+            })
+            .unwrap();
+        y.as_mut_slice::<f32>()[..m * ROWS].to_vec()
+    }
+}
+
+#[test]
+fn products_by_weights_of_every_kind_have_the_cpus_bits() {
+    let Some(mut bench) = Bench::new() else { return };
+    let mut random = Random(11);
+    let floats = random.floats(ROWS * K);
+    let bytes = random.bytes(ROWS * K, -128);
+    let scales = random.floats(ROWS * K / 32);
+    let mut blocks = vec![bytemuck::Zeroable::zeroed(); ROWS * K / BLOCK];
+    bcml1::encode(&floats, &mut blocks).unwrap();
+    let mut two_levels = vec![0; ROWS * bcml2::row_bytes(K)];
+    bcml2::encode(&floats, K, &mut two_levels).unwrap();
+    let mut six = vec![0; ROWS * bcml6::row_bytes(K)];
+    bcml6::encode(&floats, K, &mut six).unwrap();
+    let kinds: Vec<Ggml> = Ggml::ALL.into_iter().filter(|kind| kind.is_multiplied()).collect();
+    let ggml: Vec<Vec<u8>> =
+        kinds.iter().map(|kind| random.blocks(*kind, ROWS * K / kind.len())).collect();
+
+    let mut all = vec![("f32".to_owned(), Matrix::F32 { w: &floats, k: K })];
+    for group in [32, 64, 256] {
+        let scales = &scales[..ROWS * K / group];
+        let matrix = Q8Matrix::new(&bytes, scales, K, group).unwrap();
+        all.push((format!("int8 in groups of {group}"), Matrix::Q8(matrix)));
+    }
+    let blocks = bytemuck::cast_slice(&blocks);
+    all.push(("BCML1".to_owned(), Matrix::Q4(Bcml1Matrix::new(blocks, K).unwrap())));
+    all.push(("BCML2".to_owned(), Matrix::B2(Bcml2Matrix::new(&two_levels, K).unwrap())));
+    all.push(("BCML6".to_owned(), Matrix::B6(Bcml6Matrix::new(&six, K).unwrap())));
+    for (kind, bytes) in kinds.iter().zip(&ggml) {
+        let matrix = GgmlMatrix::new(*kind, bytes, K).unwrap();
+        all.push((kind.name().to_owned(), Matrix::Ggml(matrix)));
+    }
+    for (name, matrix) in &all {
+        for m in [1, 4, 7] {
+            let x = random.floats(m * K);
+            let wanted: Vec<u32> =
+                on_the_cpu(matrix, &x, m).iter().map(|y| (1.0 + y).to_bits()).collect();
+            let found = bench.multiply(matrix, &x, m);
+            let found: Vec<u32> = found.iter().map(|y| y.to_bits()).collect();
+            assert_eq!(found, wanted, "{name}, {m} rows");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Layers on a GPU, or on a program that stands for one: the CPU's bits, whatever is computed where.
+//!
+//! The device is that of `LEAP_TEST_DEVICE`, or Mesa's llvmpipe. Where there is none, the tests pass without having
+//! tried anything, but not in continuous integration.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use leap::engine::{
+    DeviceChoice, DeviceOptions, Engine, EngineError, Job, KvKind, Options, devices,
+};
+use leap::format::model::Weights;
+use leap::internals::model::{Model, Wants};
+use leap::sampler::Sampling;
+
+use crate::common::folder::Folder;
+use crate::common::jobs::answers;
+use crate::common::models::{bits, demo, export};
+
+/// Models whose layers are alike, mixtures among them.
+const MODELS: [&str; 15] = [
+    "llama3-tiny",
+    "llama2-meta-tiny",
+    "mistral-tiny",
+    "qwen2-tiny",
+    "qwen3-tiny",
+    "smollm3-tiny",
+    "granite-tiny",
+    "gemma3-tiny",
+    "phi3-tiny",
+    "llama-bias-tiny",
+    "ministral3-tiny",
+    "granite4-tiny",
+    "qwen3moe-tiny",
+    "qwen3moe-dense-tiny",
+    "gptoss-tiny",
+];
+
+const INT8: Weights = Weights::Q8 { group: 32 };
+
+/// The device to test; `None` if this machine has none.
+fn device() -> Option<DeviceChoice> {
+    let name = std::env::var("LEAP_TEST_DEVICE").unwrap_or_else(|_| "llvmpipe".to_owned());
+    let all = devices();
+    let is_there = all.as_ref().is_ok_and(|all| all.iter().any(|line| line.name.contains(&name)));
+    assert!(is_there || std::env::var_os("CI").is_none(), "there is no {name}: {all:?}");
+    is_there.then_some(DeviceChoice::Gpu { name: Some(name) })
+}
+
+fn options(device: &DeviceChoice, kv: KvKind) -> Options {
+    Options {
+        ctx_len: Some(160),
+        batch: Some(48),
+        max_logits: Some(48),
+        kv: Some(kv),
+        threads: Some(1),
+        device: DeviceOptions { choice: device.clone(), memory: None },
+        ..Options::default()
+    }
+}
+
+fn engine(model: &Arc<Model>, options: &Options) -> Engine {
+    Engine::new(Arc::clone(model), options).unwrap()
+}
+
+/// Ids that cross blocks of positions and pages.
+fn prompt(model: &Model) -> Vec<u32> {
+    let vocab = model.header().vocab_size as u32;
+    (0..150u32).map(|i| (i * i * 7 + i * 3 + 1) % vocab).collect()
+}
+
+/// Bits of all logits of the prompt, in batches of these sizes, one after the other.
+fn logits(engine: &mut Engine, ids: &[u32], sizes: &[usize]) -> Vec<u32> {
+    let mut stream = engine.stream().unwrap();
+    let (mut rest, mut all) = (ids, Vec::new());
+    for size in sizes.iter().cycle() {
+        let (batch, others) = rest.split_at((*size).min(rest.len()));
+        if batch.is_empty() {
+            return all;
+        }
+        all.extend(bits(engine.push_batch(&mut stream, batch, Wants::All).unwrap()));
+        rest = others;
+    }
+    all
+}
+
+fn gives_the_cpus_bits(model: &Arc<Model>, device: &DeviceChoice, kv: KvKind, sizes: &[usize]) {
+    let ids = prompt(model);
+    let wanted = logits(&mut engine(model, &options(&DeviceChoice::Cpu, kv)), &ids, &[48]);
+    let mut on_device = engine(model, &options(device, kv));
+    assert_eq!(on_device.device().unwrap().1, model.header().n_layers);
+    assert!(logits(&mut on_device, &ids, sizes) == wanted, "{:?}", model.header().weights);
+}
+
+#[test]
+fn layers_on_a_gpu_have_the_cpus_bits() {
+    let Some(device) = device() else { return };
+    for name in MODELS {
+        gives_the_cpus_bits(&export(name, INT8), &device, KvKind::F16, &[1, 7, 48, 3]);
+    }
+}
+
+#[test]
+fn weights_of_every_encoding_have_the_cpus_bits_on_a_gpu() {
+    use leap::format::model::Ends;
+
+    let Some(device) = device() else { return };
+    for weights in [
+        Weights::F32,
+        Weights::Q8 { group: 64 },
+        Weights::Q4 { group: 32, int8_embedding: true },
+        Weights::B2 { group: 32, ends: Ends::SixBits },
+    ] {
+        gives_the_cpus_bits(&export("llama3-tiny", weights), &device, KvKind::F32, &[48, 5]);
+    }
+    for weights in [Weights::F32, Weights::B2 { group: 32, ends: Ends::Int8 }] {
+        gives_the_cpus_bits(&export("gptoss-tiny", weights), &device, KvKind::F16, &[48]);
+    }
+    gives_the_cpus_bits(&demo(), &device, KvKind::F16, &[2, 31]);
+}
+
+/// Each number of layers is given the memory that has room for it.
+#[test]
+fn a_model_may_be_cut_at_any_layer() {
+    let Some(device) = device() else { return };
+    let model = export("qwen3-tiny", INT8);
+    let ids = prompt(&model);
+    let wanted =
+        logits(&mut engine(&model, &options(&DeviceChoice::Cpu, KvKind::F16)), &ids, &[48]);
+    let mut cuts = BTreeSet::new();
+    for step in 1..400 {
+        let mut options = options(&device, KvKind::F16);
+        options.device.memory = Some(step * 8192);
+        match Engine::new(Arc::clone(&model), &options) {
+            Err(EngineError::Device(why)) => assert!(why.contains("no memory"), "{why}"),
+            Err(error) => panic!("{error}"),
+            Ok(mut engine) => {
+                let (_, layers) = engine.device().unwrap();
+                if cuts.insert(layers) {
+                    assert!(logits(&mut engine, &ids, &[48, 1]) == wanted, "{layers} layers");
+                }
+                if layers == model.header().n_layers {
+                    break;
+                }
+            }
+        }
+    }
+    assert_eq!(cuts, (1..=model.header().n_layers).collect());
+}
+
+/// Several streams share pages, and go on from them on their own.
+#[test]
+fn streams_that_begin_alike_share_pages_on_a_gpu() {
+    let Some(device) = device() else { return };
+    let model = export("gemma3-tiny", INT8);
+    let ids = prompt(&model);
+    let jobs: Vec<Job> = (0..6)
+        .map(|i| {
+            let sampling = Sampling { temperature: 0.8, seed: i as u64, ..Sampling::GREEDY };
+            Job { n_predict: 20, sampling, ..Job::new(ids[..100 + 4 * i].to_vec()) }
+        })
+        .collect();
+    let run = |device: &DeviceChoice| {
+        let options = Options { n_streams: Some(3), ..options(device, KvKind::F16) };
+        answers(&mut engine(&model, &options), &jobs)
+    };
+    assert_eq!(run(&device), run(&DeviceChoice::Cpu));
+}
+
+/// A prompt's pages in files: the CPU reads what the device wrote, and the device what the CPU wrote.
+#[test]
+fn pages_pass_between_cpu_and_gpu() {
+    let Some(device) = device() else { return };
+    let model = demo();
+    let ids = prompt(&model).repeat(2);
+    let job = Job { n_predict: 12, ..Job::new(ids) };
+    let run = |device: &DeviceChoice, folder: Option<&Path>| {
+        let mut options = options(device, KvKind::F16);
+        options.ctx_len = Some(512);
+        let mut engine = engine(&model, &options);
+        if let Some(folder) = folder {
+            engine.keep_prefixes(folder, 1 << 30).unwrap();
+        }
+        let texts = answers(&mut engine, std::slice::from_ref(&job))[0].0.clone();
+        (texts, engine.page_figures().read)
+    };
+    let (wanted, _) = run(&DeviceChoice::Cpu, None);
+    for [writer, reader] in [[&device, &DeviceChoice::Cpu], [&DeviceChoice::Cpu, &device]] {
+        let folder = Folder::new();
+        assert_eq!(run(writer, Some(folder.path())), (wanted.clone(), 0));
+        let (texts, read) = run(reader, Some(folder.path()));
+        assert_eq!(texts, wanted);
+        assert!(read >= 192, "{read} tokens were read");
+    }
+}
+
+#[test]
+fn what_a_gpu_cannot_compute_is_refused_by_name() {
+    let Some(device) = device() else { return };
+    let refused =
+        |model: &Arc<Model>, options: &Options| match Engine::new(Arc::clone(model), options) {
+            Err(EngineError::Device(why)) => why,
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("not refused"),
+        };
+    for (name, part) in [("gemma4moe-tiny", "differ"), ("lfm2-tiny", "recurrent")] {
+        let why = refused(&export(name, INT8), &options(&device, KvKind::F16));
+        assert!(why.contains(part), "{why}");
+    }
+    let why = refused(&demo(), &options(&device, KvKind::Int8));
+    assert!(why.contains("--kv f16"), "{why}");
+    let absent = DeviceChoice::Gpu { name: Some("Voodoo".to_owned()) };
+    let why = refused(&demo(), &options(&absent, KvKind::F16));
+    assert!(why.contains("Voodoo") && why.contains("there is"), "{why}");
+    // Programs on the CPU are used only by name.
+    let auto = engine(&demo(), &options(&DeviceChoice::Auto, KvKind::F16));
+    assert!(auto.device().is_none_or(|(name, _)| !name.contains("llvmpipe")));
+}
