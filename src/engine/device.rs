@@ -77,7 +77,7 @@ pub fn devices() -> Result<Vec<DeviceLine>, String> {
         is_software: info.is_software,
         exactness: match result {
             Ok(Fusing::Device) => Ok("by its own fused multiply-add"),
-            Ok(Fusing::Sums) => Ok("by sums of known error, as its multiply-add rounds twice"),
+            Ok(Fusing::Sums) => Ok("by sums of known error"),
             Err(error) => Err(error.to_string()),
         },
     };

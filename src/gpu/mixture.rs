@@ -3,9 +3,10 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::error::GpuError;
-use super::layer::{On, Uses, Vectors};
 use super::pipelines::{Pipelines, Shader};
+use super::record::{On, Uses};
 use super::tensors::Tensor;
+use super::vectors::Vectors;
 use crate::format::model::{Activation, Experts, TensorKind};
 
 /// The experts of a layer. Its router is among the layer's vectors.
@@ -65,7 +66,7 @@ impl Mixture {
         let [gates, ups, downs] = &self.tensors;
         let (ffn_dim, dim) = (gates.rows / n, downs.rows / n);
         self.choose(on, vectors, dim);
-        let chosen = room.chosen.address;
+        let chosen = room.experts.chosen.address;
         let n_uses = on.m * n_active;
         let of_gates = Uses { chosen, n: n_uses, share: n_active, rows: ffn_dim };
         on.project_uses(&[gates, ups], room.gate_up.address, of_gates);
@@ -77,13 +78,13 @@ impl Mixture {
         }
         on.activate(activation, ffn_dim, n_uses);
         let of_downs = Uses { share: 1, rows: dim, ..of_gates };
-        on.project_uses(&[downs], room.outputs.address, of_downs);
+        on.project_uses(&[downs], room.experts.outputs.address, of_downs);
         if let Some(bias) = vectors.get(TensorKind::B2) {
-            on.add_of_experts((room.outputs.address, bias), [dim, dim, 0], of_downs);
+            on.add_of_experts((room.experts.outputs.address, bias), [dim, dim, 0], of_downs);
         }
         let push = MixPush {
-            outputs: room.outputs.address,
-            weights: room.expert_weights.address,
+            outputs: room.experts.outputs.address,
+            weights: room.experts.weights.address,
             y: room.delta.address,
             dim: dim as u32,
             active: n_active as u32,
@@ -95,7 +96,7 @@ impl Mixture {
     fn choose(&self, on: &mut On<'_, '_>, vectors: &Vectors, dim: usize) {
         let (room, experts) = (on.room, self.experts);
         let router = vectors.get(TensorKind::Router).unwrap_or(0);
-        on.project_f32((router, [experts.n, dim]), room.expert_scores.address);
+        on.project_f32((router, [experts.n, dim]), room.experts.scores.address);
         let kinds = [TensorKind::RouterBias, TensorKind::ChoiceBias, TensorKind::ExpertScale];
         let found = kinds.map(|kind| vectors.get(kind));
         let of_vectors = (0..).zip(&found).map(|(bit, of)| u32::from(of.is_some()) << bit);
@@ -103,9 +104,9 @@ impl Mixture {
             + SIGMOID * u32::from(experts.is_sigmoid)
             + NORMALISED * u32::from(experts.is_normalised);
         let push = ChoosePush {
-            scores: room.expert_scores.address,
-            chosen: room.chosen.address,
-            weights: room.expert_weights.address,
+            scores: room.experts.scores.address,
+            chosen: room.experts.chosen.address,
+            weights: room.experts.weights.address,
             vectors: found.map(|address| address.unwrap_or(0)),
             m: on.m as u32,
             n: experts.n as u32,

@@ -25,12 +25,14 @@ mod mixture;
 mod pass;
 mod pipelines;
 mod places;
+mod record;
 mod room;
 mod self_test;
 mod support;
 mod tensors;
 #[cfg(test)]
 mod tests;
+mod vectors;
 
 pub(crate) use examine::{Examined, examine};
 pub(crate) use pass::{Gpu, GpuOptions};

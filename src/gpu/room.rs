@@ -25,15 +25,21 @@ pub(super) struct Room {
     pub(super) gate_up: Memory,
     /// Output of attention or of the feed-forward layer.
     pub(super) delta: Memory,
-    /// Outputs of experts, `[batch, active, dim]`; their scores, choice and weights. Empty without a mixture.
-    pub(super) outputs: Memory,
-    pub(super) expert_scores: Memory,
-    pub(super) chosen: Memory,
-    pub(super) expert_weights: Memory,
+    pub(super) experts: ExpertRoom,
     /// Rows and logits on their way between host and device.
     pub(super) exchange: Memory,
     /// Values of each row that the host computes.
     pub(super) tables: Tables,
+}
+
+/// Buffers for mixtures; nearly empty in other models.
+pub(super) struct ExpertRoom {
+    /// Scores of all experts, `[batch, experts]`.
+    pub(super) scores: Memory,
+    /// The experts of each row, their weights, `[batch, active]`, and their outputs, `[batch, active, dim]`.
+    pub(super) chosen: Memory,
+    pub(super) weights: Memory,
+    pub(super) outputs: Memory,
 }
 
 /// Values of each row of a batch that the host computes.
@@ -68,10 +74,12 @@ impl Room {
             qkv: device(rows * qkv as u64)?,
             gate_up: device(gate_up)?,
             delta: device((rows * header.dim as u64).max(logits as u64))?,
-            outputs: device(uses * header.dim as u64)?,
-            expert_scores: device(rows * experts)?,
-            chosen: device(uses)?,
-            expert_weights: device(uses)?,
+            experts: ExpertRoom {
+                scores: device(rows * experts)?,
+                chosen: device(uses)?,
+                weights: device(uses)?,
+                outputs: device(uses * header.dim as u64)?,
+            },
             exchange: Memory::new(handle, 4 * exchange, Place::Host)?,
             tables: Tables::new(handle, header, plan)?,
         })

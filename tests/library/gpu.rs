@@ -44,7 +44,9 @@ fn device() -> Option<DeviceChoice> {
     let name = std::env::var("LEAP_TEST_DEVICE").unwrap_or_else(|_| "llvmpipe".to_owned());
     let all = devices();
     let is_there = all.as_ref().is_ok_and(|all| all.iter().any(|line| line.name.contains(&name)));
-    assert!(is_there || std::env::var_os("CI").is_none(), "there is no {name}: {all:?}");
+    // A static program, as the tests for emulated processors are, can open no driver.
+    let may_lack = cfg!(target_env = "musl") || std::env::var_os("CI").is_none();
+    assert!(is_there || may_lack, "there is no {name}: {all:?}");
     is_there.then_some(DeviceChoice::Gpu { name: Some(name) })
 }
 

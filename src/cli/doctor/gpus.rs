@@ -17,13 +17,13 @@ pub(super) fn gpus() -> Vec<Finding> {
 
 fn gpu(DeviceLine { name, driver, memory, is_software, exactness }: &DeviceLine) -> Finding {
     let gb = *memory as f64 / 1e9;
-    let what = format!("{name}, {gb:.1} GB, {driver}");
+    let what = format!("{name}, {gb:.1} GB");
     match exactness {
-        Err(why) => Finding::good("GPU", format!("{what}: not used. {why}")),
+        Err(why) => Finding::good("GPU", format!("{what}, {driver}: not used. {why}")),
         Ok(how) => {
             let use_it = match is_software {
-                true => "a program on the CPU, so slower than without",
-                false => "leap run --device gpu uses it",
+                true => "a program, slower than the CPU",
+                false => "`leap run --device gpu` uses it",
             };
             Finding::good("GPU", format!("{what}: exact {how}; {use_it}"))
         }
