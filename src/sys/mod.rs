@@ -10,6 +10,7 @@ mod cgroup;
 pub mod child;
 pub mod clock;
 pub mod clocks;
+pub mod confined;
 pub mod cpu;
 pub mod crc;
 pub mod file;

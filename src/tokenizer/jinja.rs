@@ -22,16 +22,17 @@ mod source;
 mod thinking;
 mod written;
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
 use minijinja::{Environment, Value};
 use serde_json::{Value as Json, json};
 
 use super::thoughts::{Tags, Thoughts};
 use crate::format::{Date, OwnText};
-use crate::sys::heap::{self, Overrun};
+use crate::sys::confined::{self, Limits, Overrun};
 use environment::{Fault, value};
 use marks::{mask, unmasked};
 use source::Marked;
@@ -48,9 +49,15 @@ const TAG_BYTES_MAX: usize = 1 << 14;
 const MEMORY_BYTES: usize = 64 << 20;
 /// Masks take four bytes, and templates copy texts that they put together.
 const MEMORY_FACTOR: usize = 64;
-/// Deep recursion of a template, and values that nest deeply, need a large stack.
-const STACK_BYTES: usize = 128 << 20;
+/// Macros that call each other, and values that nest as deeply as JSON of requests, take less than a quarter of it.
+const STACK_BYTES: usize = 32 << 20;
 const SECONDS: u32 = 20;
+/// A tag of [`TAG_BYTES_MAX`] nests deeply.
+const COMPILING: Limits = Limits { memory_bytes: 64 << 20, stack_bytes: 128 << 20, seconds: 20 };
+/// Most runs at a time.
+const RUNS_MAX: usize = 4;
+/// Most memory that runs may leave behind, all together. Values that contain themselves are never freed.
+const LEFT_BYTES_MAX: usize = 1 << 20;
 /// Most runs that took too much time and still go on. None is begun beside them.
 const LATE_MAX: usize = 4;
 
@@ -79,8 +86,13 @@ pub(super) struct Talk {
 pub(super) struct OwnTemplate {
     programs: Arc<Programs>,
     facts: OnceLock<Facts>,
-    /// Whether a run wanted too much memory; none is tried after that.
-    is_stopped: OnceLock<()>,
+    /// Identifies the template among those that are [`stopped`].
+    key: u64,
+    /// Memory that runs have left behind.
+    left_bytes: AtomicUsize,
+    /// Runs that are waited for.
+    runs: Mutex<usize>,
+    run_ended: Condvar,
     /// Runs that are not waited for any more.
     late: Arc<AtomicUsize>,
 }
@@ -142,6 +154,10 @@ impl OwnTemplate {
         if own.text.len() > TEMPLATE_BYTES_MAX {
             return Err(format!("it has more than {TEMPLATE_BYTES_MAX} bytes"));
         }
+        let key = key_of(&own.text);
+        if let Some(why) = stopped(key) {
+            return Err(why.to_owned());
+        }
         let text = source_of(&own.text);
         if source::longest_tag(&text) > TAG_BYTES_MAX {
             return Err(format!("it has a tag of more than {TAG_BYTES_MAX} bytes"));
@@ -155,14 +171,25 @@ impl OwnTemplate {
             [&bos, &eos].into_iter().for_each(|name| marks.add(name, name_at));
             marks
         });
-        let compile = || {
+        let compile = move || {
             let marked = marks.into_iter().map(|marks| Ok((compiled(marks.text())?, marks)));
             let marked = marked.collect::<Result<_, String>>()?;
-            Ok(Programs { plain: compiled(&text)?, marked, bos: bos.clone(), eos: eos.clone() })
+            Ok::<_, String>(Programs { plain: compiled(&text)?, marked, bos, eos })
         };
-        let programs = Arc::new(with_large_stack(compile)?);
-        let (facts, is_stopped) = (OnceLock::new(), OnceLock::new());
-        Ok(OwnTemplate { programs, facts, is_stopped, late: Arc::default() })
+        let programs = match confined::within(COMPILING, compile) {
+            Ok(Ok(done)) => Arc::new(done.result?),
+            Ok(Err(overrun)) => return Err(stop(key, why(overrun)).to_owned()),
+            Err(e) => return Err(no_thread(&e)),
+        };
+        Ok(OwnTemplate {
+            programs,
+            facts: OnceLock::new(),
+            key,
+            left_bytes: AtomicUsize::new(0),
+            runs: Mutex::new(0),
+            run_ended: Condvar::new(),
+            late: Arc::default(),
+        })
     }
 
     /// The text of a conversation, in parts.
@@ -170,19 +197,27 @@ impl OwnTemplate {
     /// # Errors
     /// The template's objection to the conversation, or why it fails.
     pub(super) fn write(&self, talk: Talk) -> Result<Vec<Written>, String> {
-        const STOPPED: &str = "it takes too much memory";
-        const SLOW: &str = "it takes too much time";
-        if self.is_stopped.get().is_some() {
-            return Err(STOPPED.to_owned());
+        let running = || self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = self.run_ended.wait_while(running(), |runs| *runs >= RUNS_MAX);
+        *free.unwrap_or_else(PoisonError::into_inner) += 1;
+        let written = self.write_now(talk);
+        *running() -= 1;
+        self.run_ended.notify_one();
+        written
+    }
+
+    fn write_now(&self, talk: Talk) -> Result<Vec<Written>, String> {
+        if let Some(why) = stopped(self.key) {
+            return Err(why.to_owned());
         }
         if self.late.load(Ordering::Relaxed) >= LATE_MAX {
-            return Err(SLOW.to_owned());
+            return Err(why(Overrun::Time).to_owned());
         }
         let run = Run { state: AtomicU8::new(WAITED_FOR), late: Arc::clone(&self.late) };
         let run = Arc::new(run);
         let own = Arc::clone(&run);
         let programs = Arc::clone(&self.programs);
-        let limits = heap::Limits {
+        let limits = Limits {
             memory_bytes: MEMORY_BYTES
                 .saturating_add(text_bytes(&talk).saturating_mul(MEMORY_FACTOR)),
             stack_bytes: STACK_BYTES,
@@ -191,20 +226,29 @@ impl OwnTemplate {
         let work = move || {
             let written = programs.write(&talk);
             own.end();
-            written
+            // The conversation's memory is not this thread's.
+            (written, talk)
         };
-        match heap::within(limits, work) {
-            Ok(Ok(result)) => result,
-            Ok(Err(Overrun::Time)) => {
-                run.give_up();
-                Err(SLOW.to_owned())
+        match confined::within(limits, work) {
+            Ok(Ok(done)) => {
+                let (written, _) = done.result;
+                let kept = done.kept_bytes.saturating_sub(bytes_of(&written));
+                let left = self.left_bytes.fetch_add(kept, Ordering::Relaxed).saturating_add(kept);
+                if left > LEFT_BYTES_MAX {
+                    stop(self.key, "it makes values that contain themselves");
+                }
+                written
             }
-            Ok(Err(Overrun::Memory)) => {
-                // The run that went too far keeps its memory, so there must be no second one.
-                let _ = self.is_stopped.set(());
-                Err(STOPPED.to_owned())
+            Ok(Err(overrun)) => {
+                match overrun {
+                    Overrun::Time => run.give_up(),
+                    Overrun::Memory | Overrun::Stack | Overrun::Panic => {
+                        stop(self.key, why(overrun));
+                    }
+                }
+                Err(why(overrun).to_owned())
             }
-            Err(e) => Err(format!("there is no thread for it: {e}")),
+            Err(e) => Err(no_thread(&e)),
         }
     }
 
@@ -251,13 +295,50 @@ impl OwnTemplate {
     }
 }
 
-/// Runs `work` on a thread whose stack holds what nests deeply.
-fn with_large_stack<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
-        let thread = thread.map_err(|e| format!("there is no thread for it: {e}"))?;
-        thread.join().unwrap_or_else(|_| Err("it cannot be compiled".to_owned()))
-    })
+/// Templates that went beyond a limit, and why. What they took is not given back, so they do not run again, however
+/// often a model with one of them is loaded.
+static STOPPED: Mutex<Vec<(u64, &'static str)>> = Mutex::new(Vec::new());
+
+fn key_of(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Why a template does not run any more, if it does not.
+fn stopped(key: u64) -> Option<&'static str> {
+    let stopped = STOPPED.lock().unwrap_or_else(PoisonError::into_inner);
+    stopped.iter().find(|(known, _)| *known == key).map(|&(_, why)| why)
+}
+
+fn stop(key: u64, why: &'static str) -> &'static str {
+    STOPPED.lock().unwrap_or_else(PoisonError::into_inner).push((key, why));
+    why
+}
+
+/// The words for a template that went beyond a limit.
+fn why(overrun: Overrun) -> &'static str {
+    match overrun {
+        Overrun::Memory => "it takes too much memory",
+        Overrun::Stack => "it makes values that nest too deeply",
+        Overrun::Panic => "it asks for what cannot be computed",
+        Overrun::Time => "it takes too much time",
+    }
+}
+
+fn no_thread(error: &io::Error) -> String {
+    format!("there is no thread for it: {error}")
+}
+
+/// Memory of the result of a run.
+fn bytes_of(written: &Result<Vec<Written>, String>) -> usize {
+    match written {
+        Ok(parts) => {
+            let texts: usize = parts.iter().map(Written::bytes).sum();
+            parts.capacity() * size_of::<Written>() + texts
+        }
+        Err(what) => what.capacity(),
+    }
 }
 
 impl Programs {

@@ -15,6 +15,13 @@ impl Written {
             Written::Markup(text) | Written::Text(text) => text,
         }
     }
+
+    /// Memory of the text.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Written::Markup(text) | Written::Text(text) => text.capacity(),
+        }
+    }
 }
 
 /// The text of all parts.

@@ -232,3 +232,57 @@ fn a_template_that_takes_too_much_memory_is_stopped() {
     assert_eq!(done.status.code(), Some(3), "{message}");
     assert!(message.contains("too much memory"), "{message}");
 }
+
+/// Templates that recurse, allocate, keep memory or panic in the library that runs them.
+#[test]
+fn hostile_templates_end_no_process() {
+    let deep = "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}";
+    let cycle = "{% set ns = namespace() %}{% set ns.x = ns %}";
+    let keeps = "{% set ns = namespace() %}{% set ns.y = 'x' * (2000000 + messages | length) %}\
+        {% set ns.x = ns %}";
+    let macros = "{% set ns = namespace() %}{% set ns.y = 'x' * (2000000 + messages | length) %}\
+        {% macro f() %}{{ ns.y | length }}{% endmacro %}{% set ns.f = f %}";
+    let (nests, computes) = ("nest too deeply", "cannot be computed");
+    let (memory, itself) = ("too much memory", "contain themselves");
+    for (begin, end, wanted) in [
+        (deep, "", None),
+        (deep, "{{ ns.x ~ 'a' }}", Some(nests)),
+        (deep, "{{ [ns.x] | join }}", Some(nests)),
+        (deep, "{{ ns.x == [ns.x] }}", Some(nests)),
+        (deep, "{{ [ns.x, [ns.x]] | sort }}", Some(nests)),
+        (deep, "{{ ns.x | tojson }}", Some("too many for JSON")),
+        (cycle, "{{ ns ~ 'a' }}", Some(nests)),
+        (cycle, "{{ [ns] | join }}", Some(nests)),
+        (cycle, "{{ 'a' | replace('a', ns) }}", Some(nests)),
+        (cycle, "{{ raise_exception(ns) }}", Some(nests)),
+        (cycle, "{{ ns in 'abc' }}", Some(nests)),
+        (keeps, "", Some(itself)),
+        (macros, "", None),
+        ("", "{{ '%.999999999f' | format(1.5) }}", Some(computes)),
+        ("", "{{ '{:.70000f}'.format(1.5) }}", Some(computes)),
+        ("", "{{ '%999999999999d' | format(1) }}", Some(memory)),
+        ("", "{{ ('x' * 99999999) | length }}", Some(memory)),
+        ("", "{{ 'a' | indent(10**9) }}", Some(memory)),
+        ("", "{{ 'a' | indent(2**63, true) }}", Some(computes)),
+        ("", "{{ [1] | batch(10**18) }}", Some(computes)),
+        ("", "{{ ([1, 2] * 10**9) | list | length }}", Some(memory)),
+        ("", "{{ range(10**9) }}", Some("too many elements")),
+    ] {
+        let folder = Folder::new();
+        std::fs::copy(golden("qwen3-tiny/tokenizer.json"), folder.join("tokenizer.json")).unwrap();
+        folder.write("hostile.jinja", [begin, end].concat());
+        let path = folder.join("hostile.jinja");
+        let args = [folder.path().to_str().unwrap(), "--chat", "--chat-template"];
+        let args = [&args[..], &[path.to_str().unwrap()]].concat();
+        let done = leap(&args, "{\"messages\": []}\n{\"messages\": []}\n");
+        let message = String::from_utf8_lossy(&done.stderr);
+        match wanted {
+            None => assert!(done.status.success(), "{begin}{end}: {done:?}"),
+            Some(wanted) => {
+                assert!(matches!(done.status.code(), Some(2 | 3)), "{begin}{end}: {done:?}");
+                assert!(message.contains(wanted), "{begin}{end}: {message}");
+                assert_eq!(message.trim().lines().count(), 1, "{message}");
+            }
+        }
+    }
+}
