@@ -116,10 +116,19 @@ pub struct ChatTexts {
 pub struct OwnText {
     /// Program in Jinja's language.
     pub text: String,
+    /// Program for conversations with tools, if that is another one.
+    pub tool_text: Option<String>,
     /// Name of the token that the template calls `bos_token`, or nothing.
     pub bos: String,
     /// Name of the token that the template calls `eos_token`, or nothing.
     pub eos: String,
+}
+
+impl OwnText {
+    /// Whether the text of the template has `name` in it, or that of the one for tools.
+    pub fn names(&self, name: &str) -> bool {
+        self.text.contains(name) || self.tool_text.as_ref().is_some_and(|text| text.contains(name))
+    }
 }
 
 /// Texts that a template writes around the system's text.

@@ -4,7 +4,7 @@
 //! u32 longest token in bytes
 //! per id: f32 score, u32 length, bytes            (the published format ends here)
 //! trailer:
-//!   u32 version (1 to 4)  u32 n_vocab
+//!   u32 version (1 to 5)  u32 n_vocab
 //!   u8  kind             u8  chat template        u8 merge rule      u8 zero
 //!   u32 flags            u32 bos id, or all ones
 //!   u32 count (≤ 8), u32 stop ids
@@ -18,8 +18,9 @@
 //!     default; u32 length, text after the system's; u32 length, start of an answer
 //!   from version 3 on: two lists of u32 count, ids (ascending): tokens that absorb the white space before
 //!     them, and tokens that match only as whole words
-//!   only in version 4: three times u32 length, text: the checkpoint's own chat template, and the tokens that
+//!   from version 4 on: three times u32 length, text: the checkpoint's own chat template, and the tokens that
 //!     it calls bos_token and eos_token
+//!   only in version 5: u32 length, text: its chat template for conversations with tools
 //! footer, the last 12 bytes of the file:
 //!   u32 bytes of the trailer   u32 CRC32 of everything before the footer   u32 magic "LEAT"
 //! ```

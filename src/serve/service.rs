@@ -161,13 +161,19 @@ impl Service {
 
     /// The chat format of a template with today's date. A template uses the parts of `thinking` that it knows. A template
     /// with channels always thinks, with the least effort if no thinking is wanted.
-    fn chat(&self, template: ChatTemplate, thinking: Thinking) -> Result<ChatFormat, ApiError> {
+    fn chat(
+        &self,
+        template: ChatTemplate,
+        thinking: Thinking,
+        has_tools: bool,
+    ) -> Result<ChatFormat, ApiError> {
         let today = clock::today().and_then(|(year, month, day)| Date::new(year, month, day));
         let today = today.ok_or_else(|| ApiError::new(500, "the server's clock shows no date"))?;
         let default = ChatOptions::new(today);
         let options = ChatOptions {
             thinks: thinking.thinks,
             effort: thinking.effort.or((thinking.thinks == Some(false)).then_some("low")),
+            has_tools,
             ..default
         };
         ChatFormat::new(template, &self.model.tokenizer, options)
@@ -176,7 +182,7 @@ impl Service {
 
     /// The chat format of conversations without tools, where a request says nothing of thoughts.
     fn plain_chat(&self) -> Result<ChatFormat, ApiError> {
-        self.chat(self.model.chat_template, Thinking::default())
+        self.chat(self.model.chat_template, Thinking::default(), false)
     }
 
     /// Whether conversations can be held.
@@ -200,7 +206,8 @@ impl Service {
         let learn = || {
             let given = self.model.chat_template;
             let is_own = [ChatTemplate::Own, self.model.tokenizer.chat_template()].contains(&given);
-            let chat = self.chat(ChatTemplate::Own, Thinking::default()).ok().filter(|_| is_own)?;
+            let chat = self.chat(ChatTemplate::Own, Thinking::default(), true);
+            let chat = chat.ok().filter(|_| is_own)?;
             OwnWords::learn(&chat, &self.model.tokenizer).map(Arc::new)
         };
         if let Some(own) = self.own_words.get_or_init(learn) {
@@ -252,7 +259,7 @@ impl Service {
             Some(Words::Own(_)) => ChatTemplate::Own,
             _ => self.model.chat_template,
         };
-        let chat = self.chat(template, self.thinking(wish)?)?;
+        let chat = self.chat(template, self.thinking(wish)?, wish.tools.is_some())?;
         let tokenizer = &self.model.tokenizer;
         let mut ids = self.prompt(&chat, (messages, wish), words.as_ref())?;
         let first = messages.first().filter(|first| first.role == ChatRole::System);

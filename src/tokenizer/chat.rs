@@ -141,7 +141,7 @@ impl ChatFormat {
         tokenizer: &Tokenizer,
         options: ChatOptions,
     ) -> Result<ChatFormat, TokenizerError> {
-        let own = OwnFormat::new(tokenizer.own_template()?, options);
+        let own = OwnFormat::new(tokenizer.own_template(options.has_tools)?, options);
         let end = own.end(tokenizer);
         let mut stop_ids = tokenizer.stop_ids().to_vec();
         // Where answers come in channels, the end token ends one, and the next one follows.

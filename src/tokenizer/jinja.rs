@@ -31,7 +31,7 @@ use minijinja::{Environment, Value};
 use serde_json::{Value as Json, json};
 
 use super::thoughts::{Tags, Thoughts};
-use crate::format::{Date, OwnText};
+use crate::format::Date;
 use crate::sys::confined::{self, Limits, Overrun};
 use environment::{Fault, value};
 use marks::{mask, unmasked};
@@ -66,8 +66,7 @@ const LATE_MAX: usize = 4;
 /// # Errors
 /// Why it cannot.
 pub(crate) fn check(text: &str) -> Result<(), String> {
-    let own = OwnText { text: text.to_owned(), ..OwnText::default() };
-    OwnTemplate::new(&own, &|_, _| None).map(drop)
+    OwnTemplate::new(text, Default::default(), &|_, _| None).map(drop)
 }
 
 /// A conversation for a template.
@@ -146,23 +145,24 @@ pub(super) struct Facts {
 }
 
 impl OwnTemplate {
-    /// Compiles a template. `name_at` tells the special token whose name stands at a place of a text, by its end.
+    /// Compiles a template, with what it calls `bos_token` and `eos_token`. `name_at` tells the special token whose name
+    /// stands at a place of a text, by its end.
     pub(super) fn new(
-        own: &OwnText,
+        text: &str,
+        [bos, eos]: [String; 2],
         name_at: &dyn Fn(&str, usize) -> Option<usize>,
     ) -> Result<OwnTemplate, String> {
-        if own.text.len() > TEMPLATE_BYTES_MAX {
+        if text.len() > TEMPLATE_BYTES_MAX {
             return Err(format!("it has more than {TEMPLATE_BYTES_MAX} bytes"));
         }
-        let key = key_of(&own.text);
+        let key = key_of(text);
         if let Some(why) = stopped(key) {
             return Err(why.to_owned());
         }
-        let text = source_of(&own.text);
+        let text = source_of(text);
         if source::longest_tag(&text) > TAG_BYTES_MAX {
             return Err(format!("it has a tag of more than {TAG_BYTES_MAX} bytes"));
         }
-        let (bos, eos) = (own.bos.clone(), own.eos.clone());
         let compiled = |text: &str| {
             environment::compiled(text).map_err(|e| environment::fault(&e).to_string())
         };

@@ -81,12 +81,16 @@ struct Edges {
     whole_words: Vec<u32>,
 }
 
+type OwnSlot = OnceLock<Result<Arc<OwnTemplate>, String>>;
+
 /// Conversations of the model.
 struct Chats {
     chat: ChatTemplate,
     chat_texts: ChatTexts,
     /// The checkpoint's own template, once it was needed.
-    own: OnceLock<Result<Arc<OwnTemplate>, String>>,
+    own: OwnSlot,
+    /// Its template for conversations with tools, if there is another one.
+    own_for_tools: OwnSlot,
 }
 
 impl Tokenizer {
@@ -144,7 +148,7 @@ impl Tokenizer {
             bos,
             stop_ids,
             edges: Edges { strips_right, strips_left, whole_words },
-            chats: Chats { chat, chat_texts, own: OnceLock::new() },
+            chats: Chats { chat, chat_texts, own: OnceLock::new(), own_for_tools: OnceLock::new() },
             rules,
             byte_ids,
             unknown,
@@ -344,7 +348,7 @@ impl Tokenizer {
         &self.chats.chat_texts
     }
 
-    /// Makes `text`, a program in Jinja's language, the checkpoint's own template.
+    /// Makes `text`, a program in Jinja's language, the checkpoint's own template, with tools and without.
     ///
     /// # Errors
     ///
@@ -355,19 +359,24 @@ impl Tokenizer {
             String::from_utf8_lossy(bytes).into_owned()
         };
         let names =
-            || OwnText { text: String::new(), bos: name(self.bos()), eos: name(self.eos()) };
+            || OwnText { bos: name(self.bos()), eos: name(self.eos()), ..OwnText::default() };
         let own = self.chats.chat_texts.own.clone().unwrap_or_else(names);
-        self.chats.chat_texts.own = Some(OwnText { text, ..own });
+        self.chats.chat_texts.own = Some(OwnText { text, tool_text: None, ..own });
         self.chats.own = OnceLock::new();
-        self.own_template().map(drop)
+        self.own_template(false).map(drop)
     }
 
-    /// The checkpoint's own template.
-    fn own_template(&self) -> Result<&Arc<OwnTemplate>, TokenizerError> {
+    /// The checkpoint's own template, for conversations with tools or without.
+    fn own_template(&self, has_tools: bool) -> Result<&Arc<OwnTemplate>, TokenizerError> {
         let Some(own) = &self.chats.chat_texts.own else { return Err(TokenizerError::NoTemplate) };
+        let (text, slot) = match own.tool_text.as_ref().filter(|_| has_tools) {
+            Some(text) => (text, &self.chats.own_for_tools),
+            None => (&own.text, &self.chats.own),
+        };
         let name_at = |text: &str, at: usize| self.control_at(text, at).map(|(_, end)| end);
-        let compiled = || OwnTemplate::new(own, &name_at).map(Arc::new);
-        let template = self.chats.own.get_or_init(compiled).as_ref();
+        let names = || [own.bos.clone(), own.eos.clone()];
+        let compiled = || OwnTemplate::new(text, names(), &name_at).map(Arc::new);
+        let template = slot.get_or_init(compiled).as_ref();
         template.map_err(|what| TokenizerError::Template(what.clone()))
     }
 

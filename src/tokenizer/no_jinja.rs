@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::script::{ChatOptions, ChatTurn, Sink};
 use super::thoughts::Thoughts;
 use super::{Tokenizer, TokenizerError};
-use crate::format::OwnText;
 
 enum Never {}
 
@@ -14,7 +13,8 @@ pub(super) struct OwnTemplate(Never);
 
 impl OwnTemplate {
     pub(super) fn new(
-        _: &OwnText,
+        _: &str,
+        _: [String; 2],
         _: &dyn Fn(&str, usize) -> Option<usize>,
     ) -> Result<OwnTemplate, String> {
         Err("this build of LEAP lacks the feature `templates`; name one with --chat-template"

@@ -69,6 +69,8 @@ pub struct ChatOptions {
     pub effort: Option<&'static str>,
     /// The date that dated templates print.
     pub today: Date,
+    /// Whether the conversation has tools. Some checkpoints have a template of its own for that.
+    pub has_tools: bool,
 }
 
 impl ChatOptions {
@@ -77,7 +79,7 @@ impl ChatOptions {
 
     /// The default options.
     pub fn new(today: Date) -> ChatOptions {
-        ChatOptions { thinks: None, effort: None, today }
+        ChatOptions { thinks: None, effort: None, today, has_tools: false }
     }
 
     /// How much the model thinks, in LEAP's own templates.

@@ -24,6 +24,7 @@ pub(super) fn read(
     let mut ids = Vec::new();
     let text = match template {
         ChatTemplate::Own => {
+            options.has_tools = object.get("tools").is_some_and(|tools| !tools.is_null());
             let format = format((tokenizer, template), options)?;
             let messages = object.remove("messages").unwrap_or_default();
             let messages = messages.as_array().ok_or("messages: wanted a list of messages")?;

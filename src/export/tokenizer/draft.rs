@@ -1,6 +1,5 @@
 //! A tokenizer under construction: read from a file of any kind, completed with the files beside it.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::settings::Settings;
@@ -175,7 +174,8 @@ impl Draft {
     /// Recognises the checkpoint's template, and keeps the texts that it adds, and the template itself.
     fn recognise(&mut self, jinja: &str, settings: &Settings) -> ChatTemplate {
         let bos = self.bos.and_then(|id| self.tokens.get(id as usize));
-        let bos = bos.map_or(Cow::default(), |token| String::from_utf8_lossy(&token.bytes));
+        let bos =
+            bos.map_or(String::new(), |token| String::from_utf8_lossy(&token.bytes).into_owned());
         if !template::is_harmless(jinja, &bos) {
             let note =
                 "the chat template takes too much memory or time; name one with --chat-template";
@@ -202,8 +202,17 @@ impl Draft {
     }
 
     /// The checkpoint's template, with the names of the tokens that it gets.
-    fn own_text(&self, jinja: &str, settings: &Settings) -> OwnText {
+    fn own_text(&mut self, jinja: &str, settings: &Settings) -> OwnText {
         let Settings { bos, eos, .. } = settings;
+        let tool_text = settings.tool_template.as_ref().filter(|text| *text != jinja);
+        let tool_text = tool_text.filter(|text| match template::check(text) {
+            Ok(()) => true,
+            Err(what) => {
+                let note = "the chat template for tools is no program that LEAP can run";
+                self.notes.push(format!("{note} ({what}); the other one stands in for it"));
+                false
+            }
+        });
         let name = |id: Option<u32>| {
             let token = id.and_then(|id| self.tokens.get(id as usize));
             token.map_or(String::new(), |token| String::from_utf8_lossy(&token.bytes).into_owned())
@@ -215,7 +224,7 @@ impl Draft {
             }
             names => [names.0.clone(), names.1.clone()].map(Option::unwrap_or_default),
         };
-        OwnText { text: jinja.to_owned(), bos, eos }
+        OwnText { text: jinja.to_owned(), tool_text: tool_text.cloned(), bos, eos }
     }
 
     /// Makes control tokens of those that the checkpoint's own template names between contents, even if the file calls
@@ -225,8 +234,7 @@ impl Draft {
         let plain = self.tokens.iter_mut().filter(|token| token.kind == TokenKind::UserDefined);
         for token in plain {
             let name = str::from_utf8(&token.bytes).unwrap_or_default();
-            if ["<|", "<｜"].iter().any(|start| name.starts_with(start)) && own.text.contains(name)
-            {
+            if ["<|", "<｜"].iter().any(|start| name.starts_with(start)) && own.names(name) {
                 token.kind = TokenKind::Control;
             }
         }

@@ -151,6 +151,7 @@ fn settings(gguf: &Gguf<'_>) -> Result<Settings, String> {
         writes_bos: gguf.flag("tokenizer.ggml.add_bos_token")?,
         stop_ids: stop_ids.into_iter().flatten().collect(),
         chat_template: gguf.text("tokenizer.chat_template")?.map(str::to_owned),
+        tool_template: gguf.text("tokenizer.chat_template.tool_use")?.map(str::to_owned),
         // A converter writes the template if there is one.
         has_tokenizer_config: true,
         ..Settings::default()

@@ -12,6 +12,9 @@ use super::token::AddedToken;
 use crate::format::excerpt;
 use crate::format::json::parse;
 
+/// The template for conversations with tools, where each has a file of its own.
+const TOOL_TEMPLATE_FILE: &str = "additional_chat_templates/tool_use.jinja";
+
 /// Settings of a Hugging Face or Meta folder; all of them may be absent.
 #[derive(Default)]
 pub(super) struct Settings {
@@ -25,6 +28,8 @@ pub(super) struct Settings {
     /// From generation_config.json, else from config.json.
     pub(super) stop_ids: Vec<u32>,
     pub(super) chat_template: Option<String>,
+    /// The template for conversations with tools, if there is another one.
+    pub(super) tool_template: Option<String>,
     pub(super) has_tokenizer_config: bool,
     pub(super) vocab_size: Option<usize>,
     pub(super) is_legacy: Option<bool>,
@@ -50,10 +55,11 @@ impl Settings {
         if let Some(file) = json(&folder.join("chat_template.json"))?
             && settings.chat_template.is_none()
         {
-            settings.chat_template = file.get("chat_template").and_then(template);
+            settings.take_templates(file.get("chat_template"));
         }
         if let Some(template) = text(&folder.join("chat_template.jinja"))? {
             settings.chat_template = Some(template);
+            settings.tool_template = text(&folder.join(TOOL_TEMPLATE_FILE))?;
         }
         for name in ["generation_config.json", "config.json"] {
             let path = folder.join(name);
@@ -93,7 +99,7 @@ impl Settings {
         };
         self.is_legacy = config.get("legacy").and_then(truth);
         self.lowercase = config.get("do_lower_case").and_then(truth);
-        self.chat_template = config.get("chat_template").and_then(template);
+        self.take_templates(config.get("chat_template"));
         let Some(added) = config.get("added_tokens_decoder").and_then(Value::as_object) else {
             return Ok(());
         };
@@ -113,6 +119,23 @@ impl Settings {
         }
         self.added.sort_by_key(|token| token.id);
         Ok(())
+    }
+
+    /// Takes templates: a string, or a list or an object of named ones. `default` counts, or else the first, and
+    /// `tool_use` for conversations with tools.
+    fn take_templates(&mut self, value: Option<&Value>) {
+        let Some(value) = value else { return };
+        let named: Vec<(&str, &Value)> = match value {
+            Value::Object(named) => {
+                named.iter().map(|(name, text)| (name.as_str(), text)).collect()
+            }
+            Value::Array(list) => list.iter().filter_map(named).collect(),
+            text => vec![("default", text)],
+        };
+        let called = |name: &str| named.iter().find(|(called, _)| *called == name);
+        let text = |(_, text): &(&str, &Value)| text.as_str().map(str::to_owned);
+        self.chat_template = called("default").or(named.first()).and_then(text);
+        self.tool_template = called("tool_use").and_then(text);
     }
 
     /// Reads `{"name": id}`. The file does not say which tokens are special; all count as such, because people mostly
@@ -174,15 +197,10 @@ fn name(token: &Value) -> Option<String> {
     token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_owned)
 }
 
-/// A template is a string, or a list or an object of named ones, of which `default` counts.
-fn template(value: &Value) -> Option<String> {
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    if let Some(named) = value.as_object() {
-        return named.get("default").or(named.values().next()).and_then(text);
-    }
-    let Some(list) = value.as_array() else { return text(value) };
-    let is_default = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some("default");
-    list.iter().find(is_default).or(list.first())?.get("template").and_then(text)
+/// The name and the text of a template in a list.
+fn named(entry: &Value) -> Option<(&str, &Value)> {
+    let name = entry.get("name").and_then(Value::as_str).unwrap_or_default();
+    Some((name, entry.get("template")?))
 }
 
 fn text(path: &Path) -> Result<Option<String>, ImportError> {

@@ -57,7 +57,7 @@ pub(super) fn recognise(jinja: &str, bos: &str) -> Option<Recognised> {
             let options = ChatOptions {
                 thinks: Some(probe.thinks.unwrap_or(true)),
                 effort: Some(probe.effort.unwrap_or("medium")),
-                today,
+                ..ChatOptions::new(today)
             };
             let text = ChatScript::new(name, texts.clone(), options)
                 .map(|script| [bos, &probe.text(&script)].concat());

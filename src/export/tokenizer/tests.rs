@@ -337,6 +337,8 @@ fn files_beside_the_tokenizer_tell_its_special_tokens() {
     assert_eq!(file.vocab.len(), 12);
     assert_eq!((file.bos, file.stop_ids), (Some(3), vec![4, 7, 5]));
     assert_eq!(file.chat, ChatTemplate::ChatMl);
+    let own = file.chat_texts.own.unwrap();
+    assert_eq!((own.text, own.tool_text), (chatml(""), Some("[INST]".to_owned())));
     let kinds: Vec<_> = (3..10).map(|id| file.vocab.kind(id).unwrap()).collect();
     use TokenKind::{Control, Unused, UserDefined};
     // The template's markers are control tokens, whatever the file says.
@@ -367,6 +369,38 @@ fn template_file_goes_before_the_config() {
         ("chat_template.jinja", chatml("").as_bytes()),
     ]);
     assert_eq!(folder.import().unwrap().file.chat, ChatTemplate::ChatMl);
+}
+
+#[test]
+fn a_template_for_tools_is_kept_if_it_can_run() {
+    let list = |tools: &str| {
+        json!({"chat_template": [
+            {"name": "default", "template": "a"},
+            {"name": "rag", "template": "b"},
+            {"name": "tool_use", "template": tools},
+        ]})
+        .to_string()
+    };
+    let import = |config: &str, files: &[(&str, &[u8])]| {
+        let files = [files, &[("tokenizer_config.json", config.as_bytes())]].concat();
+        let imported = Folder::new(&files).import().unwrap();
+        let own = imported.file.chat_texts.own.unwrap();
+        let mut notes = imported.notes;
+        notes.retain(|note| note.contains("template"));
+        (own.text, own.tool_text, notes)
+    };
+    let model: &[(&str, &[u8])] = &[("tokenizer.model", TIKTOKEN)];
+    let (text, tools, notes) = import(&list("c"), model);
+    assert_eq!((text.as_str(), tools.as_deref(), notes.len()), ("a", Some("c"), 0));
+    let (text, tools, notes) = import(&list("{% if %}"), model);
+    assert_eq!((text.as_str(), tools), ("a", None));
+    assert!(notes[0].contains("for tools"), "{notes:?}");
+    let object = r#"{"chat_template": {"default": "a", "tool_use": "a"}}"#;
+    assert_eq!(import(object, model).1, None);
+    // A file of its own goes before the list, and others may lie beside it.
+    let file = [model, &[("chat_template.jinja", b"d".as_slice())]].concat();
+    let (text, tools, _) = import(&list("c"), &file);
+    assert_eq!((text.as_str(), tools), ("d", None));
 }
 
 #[test]

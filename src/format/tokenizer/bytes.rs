@@ -18,6 +18,8 @@ const EXTENDED_VERSION: u32 = 2;
 const SIDES_VERSION: u32 = 3;
 /// Version with a chat template after these; written only if there is one.
 const OWN_VERSION: u32 = 4;
+/// Version with one more chat template, for conversations with tools; written only if there is one.
+const TOOLS_VERSION: u32 = 5;
 const NO_ID: u32 = u32::MAX;
 
 impl TokenizerFile {
@@ -75,7 +77,9 @@ impl TokenizerFile {
             || self.chat_texts != ChatTexts::default();
         let has_sides = !self.strips_left.is_empty() || !self.whole_words.is_empty();
         let own = self.chat_texts.own.as_ref();
+        let tool_text = own.and_then(|own| own.tool_text.as_deref());
         let version = match (own, has_sides, is_extended) {
+            _ if tool_text.is_some() => TOOLS_VERSION,
             (Some(_), ..) => OWN_VERSION,
             (_, true, _) => SIDES_VERSION,
             (.., true) => EXTENDED_VERSION,
@@ -109,6 +113,7 @@ impl TokenizerFile {
         }
         if let Some(own) = own {
             [&own.text, &own.bos, &own.eos].into_iter().for_each(|text| put_text(out, text));
+            tool_text.into_iter().for_each(|text| put_text(out, text));
         }
     }
 
@@ -206,7 +211,7 @@ fn parse_entries(bytes: &[u8], count: Option<usize>) -> Result<Vocab, FormatErro
 fn parse_trailer(trailer: &[u8], body: &[u8]) -> Result<TokenizerFile, FormatError> {
     let mut r = Cursor::new(trailer);
     let version = r.u32("trailer version")?;
-    if !(TRAILER_VERSION..=OWN_VERSION).contains(&version) {
+    if !(TRAILER_VERSION..=TOOLS_VERSION).contains(&version) {
         return Err(FormatError::Unsupported(format!("tokenizer trailer version {version}")));
     }
     let n_vocab = r.u32("n_vocab")?;
@@ -273,7 +278,11 @@ fn parse_extension(
     if version >= OWN_VERSION {
         let mut text = |what| parse_text(r, what).map(str::to_owned);
         let (template, bos, eos) = (text("chat template")?, text("bos name")?, text("eos name")?);
-        texts.own = Some(OwnText { text: template, bos, eos });
+        let tool_text = match version {
+            TOOLS_VERSION.. => Some(text("chat template for tools")?),
+            _ => None,
+        };
+        texts.own = Some(OwnText { text: template, tool_text, bos, eos });
     }
     Ok((splitter, [strips_right, strips_left, whole_words], texts))
 }

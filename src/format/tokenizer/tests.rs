@@ -122,10 +122,18 @@ fn tokens_that_take_in_what_is_before_them_or_are_whole_words_read_back() {
 #[test]
 fn the_checkpoints_own_template_reads_back() {
     let [text, bos, eos] = ["{{ bos_token }}\n", "<s>", ""].map(str::to_owned);
-    let chat_texts = ChatTexts { own: Some(OwnText { text, bos, eos }), ..ChatTexts::default() };
-    let file = TokenizerFile { chat: ChatTemplate::Own, chat_texts, ..sample() };
+    let own = OwnText { text, tool_text: None, bos, eos };
+    let with = |own| {
+        let chat_texts = ChatTexts { own: Some(own), ..ChatTexts::default() };
+        TokenizerFile { chat: ChatTemplate::Own, chat_texts, ..sample() }
+    };
+    let for_tools = with(OwnText { tool_text: Some("{{ tools }}".to_owned()), ..own.clone() });
+    let file = with(own);
     let bytes = file.to_bytes();
-    assert_eq!(TokenizerFile::parse(&bytes, None).unwrap(), file);
+    for file in [&file, &for_tools] {
+        assert_eq!(&TokenizerFile::parse(&file.to_bytes(), None).unwrap(), file);
+    }
+    assert_eq!(for_tools.to_bytes().len(), bytes.len() + 4 + "{{ tools }}".len());
     let without = TokenizerFile { chat_texts: ChatTexts::default(), ..file }.to_bytes();
     assert_eq!(bytes.windows(4).filter(|four| *four == b"<s>\0").count(), 1);
     assert!(without.len() < bytes.len());

@@ -26,7 +26,7 @@ const LIST_VALUES: usize = 1 << 20;
 const TOKEN_BYTES: u64 = 4096;
 
 /// Files beside the weights that a checkpoint is read with.
-const CONFIGS: [&str; 11] = [
+const CONFIGS: [&str; 12] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -38,6 +38,7 @@ const CONFIGS: [&str; 11] = [
     "tokenizer.model",
     "chat_template.jinja",
     "chat_template.json",
+    "additional_chat_templates/tool_use.jinja",
 ];
 
 /// A repository as the hub describes it.

@@ -11,8 +11,8 @@ fn name_at(text: &str, at: usize) -> Option<usize> {
 }
 
 fn template(text: &str) -> OwnTemplate {
-    let own = OwnText { text: text.to_owned(), bos: "<s>".to_owned(), eos: String::new() };
-    OwnTemplate::new(&own, &name_at).unwrap()
+    let [bos, eos] = ["<s>", ""].map(str::to_owned);
+    OwnTemplate::new(text, [bos, eos], &name_at).unwrap()
 }
 
 fn talk(messages: Json) -> Talk {

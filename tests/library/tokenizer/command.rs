@@ -233,6 +233,31 @@ fn a_template_that_takes_too_much_memory_is_stopped() {
     assert!(message.contains("too much memory"), "{message}");
 }
 
+/// Tools choose the template, also of a tokenizer.bin; a file that stands in for both does not care.
+#[test]
+fn conversations_with_tools_have_a_template_of_their_own() {
+    let folder = Folder::new();
+    std::fs::copy(golden("qwen3-tiny/tokenizer.json"), folder.join("tokenizer.json")).unwrap();
+    folder.write(
+        "tokenizer_config.json",
+        r#"{"chat_template": [{"name": "tool_use", "template": "T{{ tools | length }}"}, {"name": "default", "template": "D"}]}"#,
+    );
+    let named = folder.write("named.jinja", "N");
+    let input = folder.path().to_str().unwrap();
+    assert!(leap(&[input], "").status.success());
+    let kept = folder.join("tokenizer.bin");
+    let lines = "{\"messages\": []}\n{\"messages\": [], \"tools\": [1, 2]}\n{\"messages\": [], \"tools\": null}\n";
+    let texts = |args: &[&str]| {
+        let done = leap(&[args, &["--chat", "--text"]].concat(), lines);
+        String::from_utf8(done.stdout).unwrap()
+    };
+    for input in [input, kept.to_str().unwrap()] {
+        assert_eq!(texts(&[input]), "\"D\"\n\"T2\"\n\"D\"\n");
+        let stands_in = [input, "--chat-template", named.to_str().unwrap()];
+        assert_eq!(texts(&stands_in), "\"N\"\n\"N\"\n\"N\"\n");
+    }
+}
+
 /// Templates that recurse, allocate, keep memory or panic in the library that runs them.
 #[test]
 fn hostile_templates_end_no_process() {
