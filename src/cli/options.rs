@@ -58,6 +58,14 @@ pub(super) fn room(value: &str) -> Result<u64, String> {
     }
 }
 
+/// Reads a number of tokens of thoughts.
+pub(super) fn think_tokens(text: &str) -> Result<usize, String> {
+    let n = text.parse().ok().filter(|n| *n > 0);
+    n.ok_or_else(|| {
+        "wanted a number of tokens; `--think off` of `leap run` turns thoughts off".to_owned()
+    })
+}
+
 /// Parses a number that is at least 1.
 pub(super) fn count(value: &str) -> Result<usize, String> {
     match value.parse::<usize>() {

@@ -130,6 +130,10 @@ pub(super) struct Serve {
     /// chat template instead of the model's, as for run
     #[argh(option, from_str_fn(options::chat_template))]
     chat_template: Option<ChatChoice>,
+    /// most tokens of thoughts before an answer, for requests that name no number: then they are ended as the
+    /// template ends them
+    #[argh(option, from_str_fn(options::think_tokens))]
+    think_tokens: Option<usize>,
     /// answers that are written at the same time (4)
     #[argh(option, from_str_fn(options::count))]
     streams: Option<usize>,
@@ -502,6 +506,7 @@ impl Serve {
                 body_max: BODY_MAX,
                 drain: Duration::from_secs(self.drain_s),
             },
+            think_tokens: self.think_tokens,
             meter,
             access_log: self.access_log(),
             lost: Box::new(|| None),

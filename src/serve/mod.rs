@@ -111,6 +111,8 @@ pub(crate) struct ServeOptions {
     pub(crate) origins: Vec<String>,
     /// Limits of clients.
     pub(crate) limits: ServeLimits,
+    /// Most tokens of a model's thoughts, where a request names no number.
+    pub(crate) think_tokens: Option<usize>,
     /// Meter of the board's energy, if the board has a sensor.
     pub(crate) meter: Option<Arc<Meter>>,
     /// Log of requests.
@@ -133,7 +135,7 @@ pub(crate) fn serve(
     let (queue, commands) =
         JobQueue::new(scheduler.n_streams().saturating_add(options.limits.queue));
     let sizes = (engine.ctx_len(), engine.header().vocab_size);
-    let service = Service::new(model, sizes, (queue, &Arc::new(House::new(options.seed))));
+    let service = Service::new(model, sizes, (queue, &Arc::new(house(&options))));
     let metrics = Arc::clone(&service.metrics);
     let turns = Arc::new(Turns::new(options.meter.clone()));
     let given_up = Arc::new(GivenUp::default());
@@ -149,7 +151,7 @@ pub(crate) fn serve(
 pub(crate) fn serve_embeddings(embedder: &mut Embedder, model: ServedModel, options: ServeOptions) {
     let (queue, commands) = JobQueue::new(options.limits.queue.saturating_add(1));
     let sizes = (embedder.ctx_len(), embedder.header().vocab_size);
-    let service = Service::new(model, sizes, (queue, &Arc::new(House::new(options.seed))));
+    let service = Service::new(model, sizes, (queue, &Arc::new(house(&options))));
     let turns = Arc::new(Turns::new(options.meter.clone()));
     let server = listen(Models::one(service, Arc::clone(&turns)), Arc::default(), options);
     EmbedRunner { embedder, turns }.run(&commands);
@@ -162,11 +164,15 @@ pub(crate) fn serve_embeddings(embedder: &mut Embedder, model: ServedModel, opti
 pub(crate) fn serve_several(source: Box<dyn ModelSource>, budget: u64, options: ServeOptions) {
     let several = Several { source, budget, queue: options.limits.queue };
     let turns = Arc::new(Turns::new(options.meter.clone()));
-    let house = House { has_several: true, ..House::new(options.seed) };
+    let house = House { has_several: true, ..house(&options) };
     let models = Models::several(several, Arc::new(house), turns);
     let server = listen(models, Arc::default(), options);
     server.models.look_after();
     server.let_clients_read();
+}
+
+fn house(options: &ServeOptions) -> House {
+    House { think_tokens: options.think_tokens, ..House::new(options.seed) }
 }
 
 /// Begins to accept connections.

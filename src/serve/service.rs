@@ -68,11 +68,14 @@ pub(super) struct House {
     pub(super) seed: u64,
     /// Whether there are several models: then a request's model was found by its name before.
     pub(super) has_several: bool,
+    /// Most tokens of thoughts, where a request names no number.
+    pub(super) think_tokens: Option<usize>,
 }
 
 impl House {
     pub(super) fn new(seed: u64) -> House {
-        House { started: now(), n_answers: AtomicU64::new(0), seed, has_several: false }
+        let n_answers = AtomicU64::new(0);
+        House { started: now(), n_answers, seed, has_several: false, think_tokens: None }
     }
 }
 
@@ -276,7 +279,9 @@ impl Service {
         let tags = thoughts.as_ref().and_then(Thoughts::tags);
         let course = Course { begins_thinking, tags, stop_ids: chat.stop_ids() };
         let mut filter = self.filter((wish, begun), words.as_ref(), course)?;
-        if let Some(limit) = wish.thinking.max_tokens.filter(|_| !is_begun && !wish.is_formed()) {
+        let limit = wish.thinking.max_tokens.or(self.house.think_tokens);
+        let can_limit = !is_begun && !wish.is_formed();
+        if let Some(limit) = limit.filter(|&limit| can_limit && limit < usize::MAX) {
             let rest = filter.clone();
             let limited = ThoughtLimit::new((&chat, tokenizer), begins_thinking, limit, rest);
             filter = limited.map_or(filter, |limited| Some(Box::new(limited)));

@@ -36,7 +36,7 @@ pub(super) struct Thinking {
     pub(super) thinks: Option<bool>,
     /// How much the model thinks.
     pub(super) effort: Option<&'static str>,
-    /// Most tokens of thoughts.
+    /// Most tokens of thoughts; `usize::MAX` asks for no limit.
     pub(super) max_tokens: Option<usize>,
 }
 
@@ -131,10 +131,14 @@ impl Thinking {
         Ok(())
     }
 
-    /// A budget of 0 tokens turns thinking off; a negative one is no limit.
+    /// A budget of 0 tokens turns thinking off; a negative one is no limit, whatever the server's is.
     fn take_budget(&mut self, fields: &Fields<'_>, name: &str) -> Result<(), ApiError> {
         match fields.whole(name, i64::MIN..=i64::MAX)? {
-            None | Some(i64::MIN..0) => Ok(()),
+            None => Ok(()),
+            Some(i64::MIN..0) => {
+                self.max_tokens = Some(usize::MAX);
+                Ok(())
+            }
             Some(0) => {
                 self.thinks = Some(false);
                 Ok(())
@@ -299,7 +303,8 @@ mod tests {
             assert_eq!(thinking(&off).unwrap().thinks, Some(false), "{off}");
         }
         let on = json!({"thinking": {"type": "enabled"}, "think": "high", "reasoning_budget": -1});
-        let wanted = Thinking { thinks: Some(true), effort: Some("high"), max_tokens: None };
+        let wanted =
+            Thinking { thinks: Some(true), effort: Some("high"), max_tokens: Some(usize::MAX) };
         assert_eq!(thinking(&on).unwrap(), wanted);
         for default in [json!({}), json!({"reasoning": null, "thinking": null, "think": null})] {
             assert_eq!(thinking(&default).unwrap(), Thinking::default(), "{default}");

@@ -83,7 +83,7 @@ pub(in crate::cli) struct Run {
     #[argh(option, from_str_fn(thinking::parse))]
     pub(super) think: Option<Think>,
     /// most tokens of thoughts before an answer: then they are ended as the template ends them
-    #[argh(option, from_str_fn(thinking::tokens))]
+    #[argh(option, from_str_fn(options::think_tokens))]
     pub(super) think_tokens: Option<usize>,
     /// most tokens to generate (256; in a chat as many as fit); -1: until the text or the context
     /// ends

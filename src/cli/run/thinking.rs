@@ -25,12 +25,6 @@ pub(super) fn parse(text: &str) -> Result<Think, String> {
     }
 }
 
-/// Reads a number of tokens.
-pub(super) fn tokens(text: &str) -> Result<usize, String> {
-    let n = text.parse().ok().filter(|n| *n > 0);
-    n.ok_or_else(|| "wanted a number of tokens; --think off turns thoughts off".to_owned())
-}
-
 /// The meaning of `wanted` for a model that marks its thoughts so, if it has any. It may have at most that many `tokens`
 /// of thoughts.
 ///

@@ -363,10 +363,15 @@ const OWN: &str = r"{% if tools %}<|im_start|>system
 
 /// A server whose model has the template [`OWN`].
 fn own_served(folder: &Folder) -> Served {
+    own_served_with(folder, &[])
+}
+
+fn own_served_with(folder: &Folder, args: &[&str]) -> Served {
     let template = folder.join("own.jinja");
     fs::write(&template, OWN).unwrap();
     let template = template.to_str().unwrap();
-    Served::start(&[&qwen3(folder), "--chat-template", template, "--ctx", "2048"])
+    let own = [&qwen3(folder), "--chat-template", template, "--ctx", "2048"];
+    Served::start(&[&own, args].concat())
 }
 
 #[test]
@@ -434,6 +439,21 @@ fn thoughts_end_after_a_number_of_tokens_and_their_words_are_the_same_until_then
         assert!(!thought.is_empty() && thought.len() < whole.len(), "{limited} {free}");
         assert_ne!(limited["content"], "", "{limited}");
     }
+}
+
+/// A request's own number counts, and -1 stands for none.
+#[test]
+fn a_server_limits_thoughts_of_requests_that_do_not() {
+    let folder = Folder::new();
+    let served = own_served_with(&folder, &["--think-tokens", "6"]);
+    let thought = |limit: Value| {
+        let body = json!({"messages": chat("Why?"), "seed": 1, "max_tokens": 40,
+            "temperature": 0.5, "max_thinking_tokens": limit});
+        let answer = served.post("/v1/chat/completions", &body);
+        answer["choices"][0]["message"]["reasoning_content"].as_str().unwrap().trim().len()
+    };
+    let [usual, same, shorter, free] = [Value::Null, json!(6), json!(2), json!(-1)].map(thought);
+    assert!(shorter < usual && usual == same && usual < free, "{shorter} {usual} {same} {free}");
 }
 
 #[test]
