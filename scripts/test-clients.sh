@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `leap serve` as the clients see it that people use: the packages openai and ollama of PyPI, in a virtual environment
-# below target/; with --all also langchain-openai, litellm, and npm's openai and ollama (Debian: nodejs, npm).
+# below target/; with --all also langchain-openai, litellm, pydantic-ai, instructor, llama-index, what Home Assistant's
+# integrations send, and npm's openai, ollama and ai (Debian: nodejs, npm).
 # Usage: test-clients.sh [--all] [PROGRAM]
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -20,15 +21,26 @@ PORT=${LEAP_TEST_PORT:-18080}
 begin_steps
 need_tools python3:python3
 [ -z "$ALL" ] || need_tools node:nodejs npm:npm
-[ -x "$VENV/bin/pip" ] || python3 -m venv "$VENV" || die "python3 has no venv; install python3-venv"
-"$VENV/bin/pip" -q install openai ollama
+# packages FOLDER PACKAGE...: packages in a virtual environment.
+packages() {
+	local folder=$1
+	shift
+	[ -x "$folder/bin/pip" ] || python3 -m venv "$folder" || die "python3 has no venv; install python3-venv"
+	"$folder/bin/pip" -q install "$@"
+}
+packages "$VENV" openai ollama
 if [ -n "$ALL" ]; then
 	# litellm asks for tools through mcp, which it does not bring.
-	"$VENV/bin/pip" -q install langchain-openai litellm mcp
+	packages "$VENV" langchain-openai litellm mcp
+	# Each of these wants its own versions of what they share.
+	packages "$VENV-pydantic-ai" "pydantic-ai-slim[openai]"
+	packages "$VENV-instructor" instructor
+	packages "$VENV-llama-index" llama-index-core llama-index-llms-openai-like llama-index-llms-ollama
 	mkdir -p "$NODE"
 	# Modules are looked for above the script that asks for them.
-	cp scripts/test-clients.mjs "$NODE/"
-	npm install --prefix "$NODE" --silent --no-fund --no-audit openai ollama
+	cp scripts/test-clients.mjs scripts/test-ai-sdk.mjs "$NODE/"
+	npm install --prefix "$NODE" --silent --no-fund --no-audit openai ollama ai @ai-sdk/openai-compatible \
+		ollama-ai-provider-v2 zod
 fi
 
 work=$(mktemp -d)
@@ -56,6 +68,13 @@ XDG_CACHE_HOME=$work serve $((PORT + 1)) tests/golden/qwen3-tiny
 step "clients" "$VENV/bin/python" scripts/test-clients.py "127.0.0.1:$PORT" "127.0.0.1:$((PORT + 1))" "$(cat "$work/keys")"
 [ -n "$ALL" ] || exit 0
 step "npm's clients" node "$NODE/test-clients.mjs" "127.0.0.1:$PORT" "127.0.0.1:$((PORT + 1))" "$(cat "$work/keys")"
+step "Vercel's ai" node "$NODE/test-ai-sdk.mjs" "127.0.0.1:$PORT" "127.0.0.1:$((PORT + 1))" "$(cat "$work/keys")"
+step "Home Assistant's integrations" "$VENV/bin/python" scripts/test-assistant.py \
+	"127.0.0.1:$((PORT + 1))" "$(cat "$work/keys")"
+for package in pydantic-ai instructor llama-index; do
+	step "$package" "$VENV-$package/bin/python" scripts/test-frameworks.py \
+		"127.0.0.1:$PORT" "127.0.0.1:$((PORT + 1))" "$(cat "$work/keys")" "$package"
+done
 # litellm has a list of prices of its own, and asks for another one otherwise.
 export LITELLM_LOCAL_MODEL_COST_MAP=True
 step "langchain-openai and litellm" "$VENV/bin/python" scripts/test-chains.py \
