@@ -11,6 +11,8 @@ use crate::tokenizer::Tokenizer;
 /// An id, or a name of which nothing is known.
 const WORD: &str = "/[A-Za-z0-9_-]{1,64}/";
 const ANY_TEXT: &str = "/(?s:.*)/";
+/// Longest string whose length is kept within limits.
+const LENGTH_MAX: u64 = 4096;
 
 /// Writes the grammar of calls.
 pub(super) struct Lark<'a> {
@@ -168,11 +170,22 @@ impl<'a> Lark<'a> {
             let close = pairs.close.trim_start();
             let n = self.tokenizer.controls(close).first().map(|(name, _)| name.start);
             let sign = close[..n.unwrap_or(close.len())].trim_end();
+            let space = &pairs.close[..pairs.close.len() - close.len()];
+            let times = match choices(schema, root)[..] {
+                [Choice::Any(schema)] if Types::of(schema, root).are_strings() => times(schema),
+                _ => None,
+            };
+            // White space before the mark would count.
+            let times = times.filter(|_| space.is_empty() || !sign.is_empty());
+            let (text, space) = match times {
+                Some(times) => (format!("/(?s:.{times})/"), space),
+                None => (ANY_TEXT.to_owned(), ""),
+            };
             let suffix = match sign {
                 "" => String::new(),
-                sign => format!("[suffix={}]", quoted(sign)),
+                sign => format!("[suffix={}]", quoted(&[space, sign].concat())),
             };
-            self.put(format!("text{name}{suffix}: {ANY_TEXT}"));
+            self.put(format!("text{name}{suffix}: {text}"));
             return format!("text{name} {}", self.text(&close[sign.len()..]));
         }
         let mut values = Vec::new();
@@ -204,11 +217,29 @@ impl<'a> Lark<'a> {
                 (Choice::Any(schema), _) => {
                     let is_whole = schema["type"] == "integer";
                     let rules = literal_rules(Types::of(schema, root), is_whole);
-                    values.extend(rules.into_iter().map(str::to_owned));
+                    let string = times(schema).map(|times| self.string(&pairs.values, &times));
+                    values.extend(rules.into_iter().map(|rule| match (rule, &string) {
+                        ("string", Some(string)) => string.clone(),
+                        (rule, _) => rule.to_owned(),
+                    }));
                 }
             }
         }
         format!("({})", values.join(" | "))
+    }
+
+    /// A string literal with so many characters.
+    fn string(&self, values: &Values, times: &str) -> String {
+        match values {
+            Values::Marked(mark) => {
+                let mark = self.text(mark);
+                format!("{mark} /(?s:.{times})/ {mark}")
+            }
+            Values::Python | Values::Plain => {
+                let escape = r"\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|\\[^ux]";
+                format!(r#"(/"([^"\\\n]|{escape}){times}"/ | /'([^'\\\n]|{escape}){times}'/)"#)
+            }
+        }
     }
 
     /// The rules of literals, unless they are there.
@@ -252,6 +283,17 @@ fn literal_rules(types: Types, is_whole: bool) -> Vec<&'static str> {
     let number = if is_whole { "whole" } else { "number" };
     let rules = ["string", number, "truth", "nothing", "list", "object"];
     types.each().zip(rules).filter(|(is_allowed, _)| *is_allowed).map(|(_, rule)| rule).collect()
+}
+
+/// The repetition of a character that keeps a string within the lengths of `schema`, if it names any.
+fn times(schema: &Value) -> Option<String> {
+    let limit = |name: &str| schema[name].as_u64().filter(|n| *n <= LENGTH_MAX);
+    let (min, max) = (limit("minLength"), limit("maxLength"));
+    let max = max.filter(|max| min.is_none_or(|min| min <= *max));
+    (min.is_some() || max.is_some()).then(|| {
+        let max = max.map_or(String::new(), |max| max.to_string());
+        format!("{{{},{max}}}", min.unwrap_or(0))
+    })
 }
 
 /// Whether a value may be any text that stands as it is. So may one that has its closing mark in it.

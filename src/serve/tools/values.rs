@@ -107,6 +107,11 @@ impl Types {
         (0..Types::NAMES.len()).map(move |at| self.0 & (1 << at) != 0)
     }
 
+    /// Whether strings are allowed, and nothing else.
+    pub(super) fn are_strings(self) -> bool {
+        self == Types::STRING
+    }
+
     /// Whether a string is allowed.
     pub(super) fn allow_strings(self) -> bool {
         self.allow(Types::STRING)

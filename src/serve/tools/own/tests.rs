@@ -319,6 +319,24 @@ fn a_grammar_allows_what_the_template_writes_and_no_other_arguments() {
     }
 }
 
+#[test]
+fn strings_have_the_lengths_that_a_schema_names() {
+    let parameters = json!({"type": "object", "required": ["city"], "properties": {
+        "city": {"type": "string", "minLength": 2, "maxLength": 4}}});
+    let body = json!({"tool_choice": "required", "tools": [
+        {"type": "function", "function": {"name": "get_weather", "parameters": parameters}}]});
+    let tools = Tools::read(&Fields::of(&body, "").unwrap()).unwrap().unwrap();
+    for (name, own) in families() {
+        for (city, is_allowed) in
+            [("Rome", true), ("漢字", true), ("a\"b", true), ("R", false), ("Milan", false)]
+        {
+            let text = own.answer("", &[json!({"city": city})]);
+            let is_so = own.allows(own.filter_for(&tools), text.trim_start_matches('\n'));
+            assert_eq!(is_so, is_allowed, "{name}: {text:?}");
+        }
+    }
+}
+
 /// A text that a filter allows: random tokens, and often those of `hints`. `None` if it does not end in time.
 fn drawn(
     own: &Own,
