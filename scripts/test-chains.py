@@ -54,7 +54,7 @@ def ask_by_langchain():
         break
     embeddings = langchain_openai.OpenAIEmbeddings(
         base_url=f"http://{ADDRESS}/v1", api_key=KEY, model="demo", max_retries=0, check_embedding_ctx_length=False)
-    fails(lambda: embeddings.embed_query("fox"), openai.NotFoundError, "/v1/embeddings")
+    fails(lambda: embeddings.embed_query("fox"), openai.BadRequestError, "not a model of embeddings")
     stranger = ChatOpenAI(base_url=f"http://{ADDRESS}/v1", api_key="wrong", model="demo", max_retries=0)
     fails(lambda: stranger.invoke(QUESTION), openai.AuthenticationError, "key")
     tools = chained(TOOLS_ADDRESS, "qwen3-tiny", seed=1, max_tokens=200).bind_tools([lamp], tool_choice="lamp")
@@ -81,7 +81,7 @@ def ask_by_litellm(text):
     call = called.choices[0].message.tool_calls[0].function
     assert call.name == "lamp" and isinstance(json.loads(call.arguments)["on"], bool), call
     embed = {"model": "openai/demo", "api_base": wishes["api_base"], "api_key": KEY, "input": ["fox"]}
-    fails(lambda: litellm.embedding(**embed), litellm.NotFoundError, "/v1/embeddings")
+    fails(lambda: litellm.embedding(**embed), litellm.BadRequestError, "not a model of embeddings")
     fails(lambda: litellm.completion(**{**wishes, "api_key": "wrong"}), litellm.AuthenticationError, "key")
 
 
