@@ -252,6 +252,15 @@ fn a_limit_for_one_conversation_holds_the_last_one() {
                 }
             }
         }
+        // The limit is too small for the last state, which would push out what it needs.
+        let job = job(&prompt(&model, 420, TURN, 1));
+        let (whole, less) = (Folder::new(), Folder::new());
+        let wanted_then = answer(&model, &job, Some((whole.path(), PLENTY))).0;
+        for computed in [420, 120, 120] {
+            let found = answer(&model, &job, Some((less.path(), bytes(&whole) - 1)));
+            assert_eq!(found, (wanted_then.clone(), computed), "{checkpoint}");
+            assert_eq!(states(&less).len(), 2, "{checkpoint}");
+        }
         // The limit is too small for a state: pages would be of no use.
         let none = Folder::new();
         let of_state = fs::metadata(&states(&sizing)[0]).unwrap().len();
@@ -363,5 +372,76 @@ fn rings_go_on_from_the_states_that_all_boards_have() {
         fs::create_dir(kept.join("1")).unwrap();
         goes_on(0, 420, "a board has lost its storage");
         goes_on(0, 1, "it has all again");
+    }
+}
+
+/// Layers that have moved find their states again when they come back.
+#[test]
+fn rings_read_states_of_the_layers_that_they_have() {
+    for checkpoint in CHECKPOINTS {
+        let (folder, kept) = (Folder::new(), Folder::new());
+        ["0", "1"].iter().for_each(|board| fs::create_dir(kept.join(board)).unwrap());
+        let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
+        let model = Model::open(&path).unwrap();
+        let n_layers = model.header().n_layers;
+        let recipe = Recipe {
+            model: path,
+            batch: 100,
+            n_streams: 2,
+            prefixes: Some(kept.path().to_owned()),
+            ..Recipe::demo(&[2])
+        };
+        let jobs = [job(&prompt(&model, 420, TURN, 1))];
+        let wanted = answers(&mut recipe.alone(), &jobs).remove(0).0;
+        let (mut engine, _workers) = recipe.ring();
+        // Tokens from files so far, after each move.
+        for (first, read) in [(2, 0), (1, 0), (2, 419), (1, 838)] {
+            let layers = [0..first, first..n_layers];
+            engine.resplit(&layers, &recipe.place(0)).unwrap();
+            let found = answers(&mut engine, &jobs).remove(0).0;
+            let found = (found, engine.page_figures().read);
+            assert_eq!(found, (wanted.clone(), read), "{checkpoint}: {layers:?}");
+        }
+    }
+}
+
+/// Texts with common beginnings that several streams of a ring compute, over many restarts.
+#[test]
+fn any_texts_of_rings_go_on_from_states_in_files() {
+    for (checkpoint, seed) in CHECKPOINTS.into_iter().zip([21, 22, 23, 24]) {
+        let (folder, kept, mut state) = (Folder::new(), Folder::new(), seed);
+        ["0", "1", "2"].iter().for_each(|board| fs::create_dir(kept.join(board)).unwrap());
+        let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
+        let model = Model::open(&path).unwrap();
+        let recipe = |batch: usize| Recipe {
+            model: path.clone(),
+            batch,
+            n_streams: 3,
+            max_logits: 3,
+            kv_tokens: Some(1024),
+            prefixes: Some(kept.path().to_owned()),
+            ..Recipe::demo(&[1, 2])
+        };
+        let mut text = || {
+            let (n_common, kind) = (below(400, &mut state), 1 + below(3, &mut state));
+            let n_new = [1, 1, 30, 90][below(4, &mut state)];
+            job(&prompt(&model, n_common + n_new, n_common, kind))
+        };
+        let n_jobs = if crate::common::quick() { 8 } else { 20 };
+        let jobs: Vec<Job> = (0..n_jobs).map(|_| text()).collect();
+        let alone =
+            |job: &Job| answers(&mut recipe(64).alone(), std::slice::from_ref(job)).remove(0);
+        let wanted: Vec<Vec<u32>> = jobs.iter().map(|job| alone(job).0).collect();
+        let (mut read, mut n) = (0, 0);
+        while n < jobs.len() {
+            let end = jobs.len().min(n + 1 + below(4, &mut state));
+            let (mut engine, _workers) = recipe([24, 100][below(2, &mut state)]).ring();
+            let found = answers(&mut engine, &jobs[n..end]);
+            let found = found.iter().map(|(ids, _)| ids);
+            assert!(found.eq(&wanted[n..end]), "{checkpoint}, jobs {n}..{end}");
+            read += engine.page_figures().read;
+            n = end;
+        }
+        assert!(read > 0, "{checkpoint}");
     }
 }

@@ -246,7 +246,10 @@ impl Store {
             prompt.state_at = pos;
             return true;
         }
-        if n_whole < PAGES_MIN || !(prompt.is_worth_it || is_far) || !self.fits(has_state) {
+        if n_whole < PAGES_MIN
+            || !(prompt.is_worth_it || is_far)
+            || !self.fits([has_page, has_state])
+        {
             return true;
         }
         let is_taken = (has_page || self.write(stage, page, ids, at.page))
@@ -256,9 +259,12 @@ impl Store {
         is_taken
     }
 
-    /// Whether a state's file fits the limit beside those that its own text uses; `is_there` if it exists already.
-    fn fits(&self, is_there: bool) -> bool {
-        let more = if is_there { 0 } else { self.file_bytes(Kind::State) };
+    /// Whether a state and its page fit the limit beside the files that their own text uses, to which those belong that
+    /// are there already.
+    fn fits(&self, [has_page, has_state]: [bool; 2]) -> bool {
+        let files = [(has_page, Kind::Whole), (has_state, Kind::State)];
+        let missing = files.iter().filter(|(is_there, _)| !is_there);
+        let more: u64 = missing.map(|(_, kind)| self.file_bytes(*kind)).sum();
         self.shelf().bytes_in_use() + more <= self.limit
     }
 
