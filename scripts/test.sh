@@ -101,9 +101,7 @@ other_machines() {
 begin_steps
 tools=(cc:gcc /usr/include/stdlib.h:libc6-dev shellcheck:shellcheck pgrep:procps ip:iproute2 nft:nftables)
 [ -z "$all" ] || tools+=(npm:npm readelf:binutils file:file qemu-aarch64-static:qemu-user-static cmp:diffutils
-	cpio:cpio depmod:kmod xz:xz-utils mke2fs:e2fsprogs fakeroot:fakeroot
-	glslangValidator:glslang-tools "/usr/share/vulkan/icd.d/lvp_icd.$(uname -m).json:mesa-vulkan-drivers"
-	"/usr/lib/$(uname -m)-linux-gnu/libvulkan.so.1:libvulkan1")
+	cpio:cpio depmod:kmod xz:xz-utils mke2fs:e2fsprogs fakeroot:fakeroot)
 need_tools "${tools[@]}"
 need_cargo
 [ -z "$all" ] || step "toolchain for aarch64" need_musl aarch64
@@ -115,7 +113,6 @@ if [ -z "$all" ]; then
 	step "rings of processes" rings
 else
 	scripts/test-real.sh "$TARGET_DIR/debug/leap"
-	step "shaders" scripts/build-shaders.sh --check
 	step "packed crate" packed_crate
 	step "fuzz targets" fuzz_targets
 	step "without PyTorch's files" without_pickle

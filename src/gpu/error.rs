@@ -85,7 +85,7 @@ impl fmt::Display for GpuError {
                 write!(f, "this model's layers run on the CPU alone: {what}")
             }
             GpuError::Memory { bytes } => {
-                write!(f, "the GPU has no memory for another {:.2} GB", *bytes as f64 / 1e9)
+                write!(f, "the GPU has no memory for another {:.1} MB", *bytes as f64 / 1e6)
             }
             GpuError::Vulkan { call, result } => {
                 write!(f, "the GPU's driver failed: {call}: {result}")
