@@ -1,12 +1,16 @@
 //! Vulkan's devices: which there are, and one that is in use.
 #![allow(unsafe_code)]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
+use std::io;
+use std::mem;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ash::{Device, Entry, Instance, vk};
 
 use super::error::GpuError;
+use crate::sys::library::Library;
 
 /// Description of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +37,6 @@ pub(super) struct Handle {
     /// Whether products of four bytes are one instruction.
     pub(super) has_dot: bool,
     instance: Instance,
-    // The loaded library must outlive all that comes from it.
-    _entry: Entry,
 }
 
 impl Drop for Handle {
@@ -63,7 +65,7 @@ struct Found {
 /// # Errors
 /// If there is no Vulkan loader, or it fails.
 pub(super) fn devices() -> Result<Vec<DeviceInfo>, GpuError> {
-    let (_entry, instance) = load()?;
+    let instance = load()?;
     let found = find(&instance);
     // SAFETY: nothing was made from the instance.
     unsafe { instance.destroy_instance(None) };
@@ -76,7 +78,7 @@ impl Handle {
         wanted: &str,
         is_wanted: &dyn Fn(&DeviceInfo) -> bool,
     ) -> Result<Arc<Handle>, GpuError> {
-        let (entry, instance) = load()?;
+        let instance = load()?;
         let opened = find(&instance).and_then(|found| {
             let names: Vec<String> = found.iter().map(|found| found.info.name.clone()).collect();
             let chosen = found.into_iter().find(|found| is_wanted(&found.info));
@@ -98,7 +100,6 @@ impl Handle {
                     allocation_max: found.allocation_max,
                     has_dot: found.has_dot,
                     instance,
-                    _entry: entry,
                 }))
             }
             Err(error) => {
@@ -110,14 +111,25 @@ impl Handle {
     }
 }
 
-fn load() -> Result<(Entry, Instance), GpuError> {
-    // SAFETY: loading the system's Vulkan library runs its initialisers, as for every program that uses Vulkan.
-    let entry = unsafe { Entry::load() }.map_err(|error| GpuError::NoLoader(error.to_string()))?;
+fn load() -> Result<Instance, GpuError> {
+    let no_loader = |error: io::Error| GpuError::NoLoader(error.to_string());
+    let library = Library::open(c"libvulkan.so.1").map_err(no_loader)?;
+    let found = library.symbol(c"vkGetInstanceProcAddr");
+    let found =
+        found.ok_or_else(|| GpuError::NoLoader("it lacks vkGetInstanceProcAddr".to_owned()))?;
+    // SAFETY: Vulkan's loader has this function with this type, and stays open.
+    let functions = unsafe {
+        let get_instance_proc_addr =
+            mem::transmute::<NonNull<c_void>, vk::PFN_vkGetInstanceProcAddr>(found);
+        ash::StaticFn { get_instance_proc_addr }
+    };
+    // SAFETY: as above.
+    let entry = unsafe { Entry::from_static_fn(functions) };
     let app = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_2);
     let info = vk::InstanceCreateInfo::default().application_info(&app);
     // SAFETY: `info` and what it points to live during the call.
     let instance = unsafe { entry.create_instance(&info, None) };
-    instance.map(|instance| (entry, instance)).map_err(GpuError::of("vkCreateInstance"))
+    instance.map_err(GpuError::of("vkCreateInstance"))
 }
 
 fn find(instance: &Instance) -> Result<Vec<Found>, GpuError> {

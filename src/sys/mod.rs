@@ -18,6 +18,8 @@ pub mod folders;
 pub mod heap;
 pub mod heat;
 pub mod huge;
+#[cfg(feature = "gpu")]
+pub mod library;
 pub mod map;
 pub mod memory;
 pub mod net;
