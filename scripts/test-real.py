@@ -271,6 +271,18 @@ def packed_text(leap, folder, name, gguf, prompt):
     check(texts[0] == texts[1], f"another text: {texts[1]!r} instead of {texts[0]!r}")
 
 
+def on_device(leap, folder, name, prompt):
+    """Layers on a Vulkan device, a program that stands for a GPU, give the CPU's text."""
+    if "llvmpipe" not in leap.run("doctor"):
+        check("CI" not in os.environ, "there is no llvmpipe")
+        return
+    options = ["-p", prompt, "-n", 3, "--temp", 0, "--ctx", 128]
+    texts = [
+        leap.run("run", folder / f"{name}.bin", *options, "--device", device, "-q") for device in ("cpu", "llvmpipe")
+    ]
+    check(texts[0] == texts[1], f"another text: {texts[1]!r} instead of {texts[0]!r}")
+
+
 def free_ports(n):
     sockets = [socket.socket() for _ in range(n)]
     for each in sockets:
@@ -425,6 +437,7 @@ def model_checks(leap, folder, pins):
         exact = f"{name}-exact"
         yield f"{exact}: export", lambda n=name, g=gguf: exported_exactly(leap, folder, n, g)
         yield f"{exact}: a packed file's text", lambda n=name, g=gguf, p=prompt: packed_text(leap, folder, n, g, p)
+        yield f"{exact}: the text of a device", lambda n=exact, p=prompt: on_device(leap, folder, n, p)
         yield f"{exact}: a ring's text", lambda n=exact, p=prompt, l=layers: ring(leap, folder, n, p, l)
         yield f"{exact}: a team's text", lambda n=exact, p=prompt: team(leap, folder, n, p)
         yield f"{exact}: the text with a board that is called", lambda n=exact, p=prompt: called(leap, folder, n, p)

@@ -41,7 +41,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("pool", &["sys"]),
     ("pack", &["sys"]),
     ("model", &["arena", "format", "kernels", "numerics", "pack", "pool", "quant", "sys"]),
-    ("gpu", &["format", "kernels", "model", "quant", "sys"]),
+    ("gpu", &["format", "kernels", "model", "pool", "quant", "sys"]),
     ("transport", &["sys", "wire"]),
     ("group", &["wire"]),
     ("ring", &["group", "transport", "wire"]),

@@ -54,7 +54,7 @@ const BOARDS: &[&str] = &["--boards", "--team", "--ring"];
 
 const OF_BOARDS: &str = "it is for a ring or a team";
 const OF_DEVICES: &str = "it is for GPUs";
-const OF_ONE_BOARD: &str = "a GPU computes for one board alone";
+const OF_RINGS: &str = "boards of rings may have a GPU, not those of teams";
 const OF_CHAT: &str = "it is for conversations";
 const OF_SHAPE: &str = "it is for made-up models";
 const OF_ENERGY: &str = "it is for measurements of energy";
@@ -78,9 +78,9 @@ const RULES: &[Rule] = &[
         NO_LAYERS,
     ),
     needs("run", &["--gpu-memory"], &["--device"], OF_DEVICES),
-    without("run", &["--device"], BOARDS, OF_ONE_BOARD),
+    without("run", &["--device"], &["--team", "--draft-model"], OF_RINGS),
     needs("serve", &["--gpu-memory"], &["--device"], OF_DEVICES),
-    without("serve", &["--device"], BOARDS, OF_ONE_BOARD),
+    without("serve", &["--device"], &["--team"], OF_RINGS),
     needs("bench", &["--gpu-memory"], &["--device"], OF_DEVICES),
     needs("eval", &["--gpu-memory"], &["--device"], OF_DEVICES),
     needs("run", &["--end", "--next-host"], &["--split"], ""),

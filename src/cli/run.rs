@@ -130,9 +130,14 @@ impl Run {
             n_streams: self.streams,
             max_logits: Some(self.draft.max_logits(self.streams.unwrap_or(1))),
             kv: self.kv,
-            device: DeviceOptions { choice: self.device.clone(), memory: self.gpu_memory },
+            device: self.device_options(),
             ..options::of_cores(self.threads, self.cores.as_ref())?
         })
+    }
+
+    /// The device beside the CPUs.
+    fn device_options(&self) -> DeviceOptions {
+        DeviceOptions { choice: self.device.clone(), memory: self.gpu_memory }
     }
 
     fn beside<'a>(&'a self, loaded: &'a Loaded, boards: &'a Boards) -> Beside<'a> {

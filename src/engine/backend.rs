@@ -5,7 +5,7 @@ use super::error::StepError;
 use super::own_stage::OwnStage;
 use super::prefix::{PageToRead, PromptPage, Text};
 use super::ring::RingMaster;
-use crate::model::{Batch, PageChange, Span, Stage};
+use crate::model::{Batch, ForwardError, PageChange, Span, Stage};
 
 /// Computes batches in the order of submission. `stage` is the compute of this node, the same in each call.
 pub(super) trait Backend: Send {
@@ -137,7 +137,8 @@ impl Backend for Local {
 
     fn submit(&mut self, stage: &mut OwnStage, batch: &Batch) -> Result<(), StepError> {
         stage.transformer.embed(batch)?;
-        stage.transformer.run_layers(batch.spans())?;
+        let computed = stage.transformer.run_layers(batch.spans());
+        computed.map_err(|error| without_device(stage, error))?;
         self.is_waiting = batch.n_wanted() > 0;
         self.spans.clear();
         self.spans.extend_from_slice(batch.spans());
@@ -146,7 +147,10 @@ impl Backend for Local {
 
     fn collect<'a>(&'a mut self, stage: &'a mut OwnStage) -> Result<Logits<'a>, StepError> {
         self.is_waiting = false;
-        Ok((&self.spans, stage.transformer.logits(&self.spans)?))
+        let found = stage.transformer.logits(&self.spans).map(|logits| logits.len());
+        let len = found.map_err(|error| without_device(stage, error))?;
+        let n = len / stage.transformer.model().header().vocab_size;
+        Ok((&self.spans, stage.transformer.last_logits(n)))
     }
 
     fn forget(&mut self) {
@@ -165,5 +169,17 @@ impl Backend for Local {
     fn read_pages(&mut self, stage: &mut OwnStage, text: Text<'_>, pages: &[PageToRead]) -> usize {
         let OwnStage { transformer, prefixes, .. } = stage;
         prefixes.as_mut().map_or(0, |prefixes| prefixes.read(transformer, text, pages))
+    }
+}
+
+/// Gives the layers of a device that failed back to the CPU, which has to compute the streams' KV again.
+fn without_device(stage: &mut OwnStage, error: ForwardError) -> StepError {
+    let ForwardError::Device(why) = error else { return error.into() };
+    match stage.transformer.take_back() {
+        Ok(()) => {
+            log::warn!("{why}; the CPU computes all layers from now on");
+            StepError::Lost
+        }
+        Err(error) => ForwardError::Device(format!("{why}; the CPU cannot go on: {error}")).into(),
     }
 }

@@ -2,13 +2,12 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::commands::Commands;
 use super::error::GpuError;
 use super::mixture::Mixture;
 use super::pipelines::{Pipelines, Shader};
 use super::places::Places;
 use super::record::{On, activation};
-use super::tensors::{Tensor, Transfer};
+use super::tensors::{Loading, Tensor};
 use super::vectors::Vectors;
 use crate::format::model::{Header, LayerSpec, TensorKind};
 use crate::model::{KvKind, Model};
@@ -98,7 +97,17 @@ struct AttendPush {
     window: u32,
     scale: f32,
     has_sinks: u32,
+    /// Memory of attention in parts, and the blocks of a lane there.
+    scratch: u64,
+    blocks: u32,
+    zero: u32,
 }
+
+/// Parts of `shaders/attend_parts.comp`, in order.
+const ATTEND_PARTS: [u32; 4] = [0, 1, 2, 3];
+
+/// Fewest blocks of positions for which attention is computed in parts.
+const BLOCKS_MIN: usize = 4;
 
 /// Bits of [`HeadsPush::features`].
 const BIAS: u32 = 1;
@@ -124,16 +133,14 @@ impl Layer {
     /// # Errors
     /// If there is no room on the device, or its driver fails.
     pub(super) fn new(
-        transfer: &mut Transfer,
-        (commands, pipelines): (&mut Commands, &Pipelines),
+        loading: &mut Loading<'_>,
         model: &Model,
         layer: usize,
     ) -> Result<Layer, GpuError> {
         let header = model.header();
         let mut tensor = |kind| {
             let (_, k) = header.held_shape(kind);
-            let matrix = model.matrix(kind, layer);
-            Tensor::new(transfer, (&mut *commands, pipelines), &matrix, k)
+            Tensor::new(loading, &model.matrix(kind, layer), k)
         };
         let [wq, wk, wv, wo] = ATTENTION;
         let attention = [tensor(wq)?, tensor(wk)?, tensor(wv)?, tensor(wo)?];
@@ -144,7 +151,7 @@ impl Layer {
             None => FeedForward::Dense(tensors),
             Some(experts) => FeedForward::Mixture(Mixture { experts, tensors }),
         };
-        let vectors = Vectors::new(transfer, (commands, pipelines), model, layer)?;
+        let vectors = Vectors::new(loading, model, layer)?;
         let (spec, n_heads) = (header.layer(layer), header.n_heads);
         Ok(Layer { spec, n_heads, attention, feed_forward, vectors })
     }
@@ -163,7 +170,9 @@ impl Layer {
             Shader::Activate(activation(self.spec.activation).0),
             Shader::Add { by_expert: false },
         ];
-        own.into_iter().try_for_each(|shader| pipelines.prepare(shader).map(|_| ()))?;
+        let parts = ATTEND_PARTS.map(|part| Shader::AttendPart { is_half, part });
+        let mut all = own.into_iter().chain(parts);
+        all.try_for_each(|shader| pipelines.prepare(shader).map(|_| ()))?;
         self.attention.iter().try_for_each(|tensor| tensor.prepare(pipelines, false))?;
         match &self.feed_forward {
             FeedForward::Dense(tensors) => {
@@ -223,9 +232,25 @@ impl Layer {
             window: spec.window.map_or(0, |window| u32::try_from(window).unwrap_or(0)),
             scale: spec.attention_scale,
             has_sinks: u32::from(sinks.is_some()),
+            scratch: room.attention.memory.address,
+            blocks: room.attention.blocks as u32,
+            zero: 0,
         };
-        on.recorder.dispatch(Shader::Attend { is_half }, &push, [self.n_heads, on.m]);
+        self.attend_to(on, &push, is_half);
         self.project_and_add(on, wo, [TensorKind::Bo, TensorKind::AttentionPostNorm]);
+    }
+
+    /// Attention: of many rows beside each other, of few rows to many positions with blocks beside each other.
+    fn attend_to(&self, on: &mut On<'_, '_>, push: &AttendPush, is_half: bool) {
+        if on.m > on.room.attention.rows || on.blocks < BLOCKS_MIN {
+            on.recorder.dispatch(Shader::Attend { is_half }, push, [self.n_heads, on.m]);
+            return;
+        }
+        let lanes = self.n_heads * on.m;
+        for (part, groups) in ATTEND_PARTS.into_iter().zip([true, false, true, false]) {
+            let groups = if groups { [on.blocks, lanes] } else { [lanes, 1] };
+            on.recorder.dispatch(Shader::AttendPart { is_half, part }, push, groups);
+        }
     }
 
     /// Biases, norms and rotation of queries and keys.

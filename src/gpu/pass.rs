@@ -13,11 +13,13 @@ use super::record::On;
 use super::room::Room;
 use super::self_test::exact_pipelines;
 use super::support::unsupported;
-use super::tensors::{Layout, Tensor, Transfer};
+use super::tensors::{Layout, Loading, Tensor, Transfer};
 use crate::format::model::{Header, TensorId, TensorKind};
+use crate::kernels::KV_BLOCK;
 use crate::model::{
     Device, ForwardError, Frequencies, KvPlace, Model, PageChange, Plan, Share, Span, StartError,
 };
+use crate::pool::Pool;
 
 /// Rows times layers of a submission, after which an interrupt is looked for.
 const ROWS_PER_SUBMISSION: usize = 256;
@@ -61,11 +63,17 @@ impl GpuOptions {
 }
 
 impl Gpu {
-    /// Opens a GPU and copies as many of the model's last layers to it as fit, the classifier first.
+    /// Opens a GPU and copies as many of the model's last layers to it as fit, the classifier first. The threads of
+    /// `pool` prepare them.
     ///
     /// # Errors
     /// If there is no such GPU, it is not exact, no layer fits, or no shaders exist for the model.
-    pub(crate) fn open(model: &Model, plan: &Plan, options: &GpuOptions) -> Result<Gpu, GpuError> {
+    pub(crate) fn open(
+        model: &Model,
+        plan: &Plan,
+        options: &GpuOptions,
+        pool: &Pool,
+    ) -> Result<Gpu, GpuError> {
         let header = model.header();
         if let Some(why) = unsupported(header, plan) {
             return Err(GpuError::Unsupported(why));
@@ -78,15 +86,20 @@ impl Gpu {
         let (mut pipelines, _) = exact_pipelines(&handle, &mut commands)?;
         let mut transfer = Transfer::new(&handle)?;
         let Share { layers, has_ends } = model.share().clone();
+        let mut loading = Loading {
+            transfer: &mut transfer,
+            commands: &mut commands,
+            pipelines: &pipelines,
+            pool,
+        };
         let mut all = Vec::with_capacity(layers.len());
         for layer in layers.clone() {
-            all.push(Layer::new(&mut transfer, (&mut commands, &pipelines), &model, layer)?);
+            all.push(Layer::new(&mut loading, &model, layer)?);
         }
         let kind = model.header().classifier();
         let classifier = has_ends.then(|| {
             let (_, k) = model.header().held_shape(kind);
-            let on = (&mut commands, &pipelines);
-            Tensor::new(&mut transfer, on, &model.matrix(kind, 0), k)
+            Tensor::new(&mut loading, &model.matrix(kind, 0), k)
         });
         let classifier = classifier.transpose()?;
         all.iter().try_for_each(|layer| layer.prepare(&mut pipelines, plan.kv))?;
@@ -108,13 +121,21 @@ impl Gpu {
         })
     }
 
-    /// Records `layers`, counted from the first here, on the `m` rows in `room.x`.
-    fn run(&mut self, layers: Range<usize>, m: usize) -> Result<(), GpuError> {
-        let Gpu { commands, pipelines, room, places, layers: all, .. } = self;
+    /// Computes `layers`, counted from the first here, on `m` rows that attend to up to `blocks` blocks of positions. The
+    /// first layer takes the rows from `room.exchange`, and the last one gives them back there.
+    fn run(&mut self, layers: Range<usize>, m: usize, blocks: usize) -> Result<(), GpuError> {
+        let Gpu { commands, pipelines, room, places, layers: all, model, .. } = self;
+        let bytes = 4 * (m * model.header().dim) as u64;
         commands.run(pipelines, |recorder| {
-            for index in layers {
-                let on = On { recorder: &mut *recorder, room, m };
+            if layers.start == 0 {
+                recorder.copy((&room.exchange, 0), (&room.x, 0), bytes);
+            }
+            for index in layers.clone() {
+                let on = On { recorder: &mut *recorder, room, m, blocks };
                 all[index].record(on, places, index);
+            }
+            if layers.end == all.len() {
+                recorder.copy((&room.x, 0), (&room.exchange, 0), bytes);
             }
         })
     }
@@ -131,19 +152,16 @@ impl Gpu {
         }
         self.room.tables.fill(self.model.header(), &self.frequencies, spans);
         self.places.write_tables();
-        let bytes = size_of_val(x) as u64;
         self.room.exchange.as_mut_slice()[..x.len()].copy_from_slice(x);
-        let Room { exchange, x: rows, .. } = &self.room;
-        self.commands.run(&self.pipelines, |to| to.copy((exchange, 0), (rows, 0), bytes))?;
+        let ends = spans.iter().filter(|span| span.n_rows > 0).map(|span| span.pos + span.n_rows);
+        let blocks = ends.max().unwrap_or(0).div_ceil(KV_BLOCK);
         let step = (ROWS_PER_SUBMISSION / m).max(1);
         for first in (0..self.layers.len()).step_by(step) {
             if is_interrupted.is_some_and(|is_interrupted| is_interrupted()) {
                 return Ok(false);
             }
-            self.run(first..self.layers.len().min(first + step), m)?;
+            self.run(first..self.layers.len().min(first + step), m, blocks)?;
         }
-        let Room { exchange, x: rows, .. } = &self.room;
-        self.commands.run(&self.pipelines, |to| to.copy((rows, 0), (exchange, 0), bytes))?;
         x.copy_from_slice(&self.room.exchange.as_mut_slice()[..x.len()]);
         Ok(true)
     }
@@ -157,7 +175,7 @@ impl Gpu {
         let (bytes_in, bytes_out) = (size_of_val(x) as u64, size_of_val(logits) as u64);
         commands.run(pipelines, |recorder| {
             recorder.copy((&room.exchange, 0), (&room.inputs, 0), bytes_in);
-            let mut on = On { recorder: &mut *recorder, room, m };
+            let mut on = On { recorder: &mut *recorder, room, m, blocks: 0 };
             on.project(&[classifier], room.delta.address, false);
             recorder.copy((&room.delta, 0), (&room.exchange, 0), bytes_out);
         })?;
@@ -238,8 +256,7 @@ impl Device for Gpu {
         if at + len > part.end {
             return false;
         }
-        let sent = transfer.send((&mut *commands, pipelines), bytes, (&places.kv, at));
-        sent.and_then(|()| transfer.flush((commands, pipelines), &places.kv)).is_ok()
+        transfer.send((commands, pipelines), bytes, (&places.kv, at)).is_ok()
     }
 }
 

@@ -47,6 +47,13 @@ pub(super) enum Shader {
         /// Whether keys and values are f16.
         is_half: bool,
     },
+    /// A part of attention of few rows to many positions.
+    AttendPart {
+        /// Whether keys and values are f16.
+        is_half: bool,
+        /// Number of the part, see the shader.
+        part: u32,
+    },
     /// Activations of gate and up.
     Activate(u32),
     /// Sums of rows.
@@ -161,6 +168,7 @@ impl Shader {
             Shader::Heads => include_bytes!("shaders/heads.spv"),
             Shader::Store { .. } => include_bytes!("shaders/store.spv"),
             Shader::Attend { .. } => include_bytes!("shaders/attend.spv"),
+            Shader::AttendPart { .. } => include_bytes!("shaders/attend_parts.spv"),
             Shader::Activate(_) => include_bytes!("shaders/activate.spv"),
             Shader::Add { .. } => include_bytes!("shaders/add.spv"),
             Shader::Choose => include_bytes!("shaders/choose.spv"),
@@ -178,6 +186,7 @@ impl Shader {
                 vec![u32::from(by_expert)]
             }
             Shader::Store { is_half } | Shader::Attend { is_half } => vec![u32::from(is_half)],
+            Shader::AttendPart { is_half, part } => vec![u32::from(is_half), part],
             Shader::Activate(activation) => vec![activation],
             _ => Vec::new(),
         };

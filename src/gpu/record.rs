@@ -18,6 +18,8 @@ pub(super) struct On<'a, 'r> {
     pub(super) room: &'a Room,
     /// Number of rows.
     pub(super) m: usize,
+    /// Blocks of 32 positions that the row furthest on in its text attends to.
+    pub(super) blocks: usize,
 }
 
 /// Matrices of experts: a row of a product has that of its expert.
@@ -73,14 +75,17 @@ struct ProductPush {
     experts: ExpertsPush,
 }
 
-/// Experts of the rows of a product.
+/// Panels of a product, and the experts of its rows.
 #[repr(C)]
-#[derive(Clone, Copy, Default, Pod, Zeroable)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 struct ExpertsPush {
     chosen: u64,
     share: u32,
     /// Panels of an expert.
     panels: u32,
+    /// Bytes of a panel.
+    stride: u32,
+    zero: u32,
 }
 
 #[repr(C)]
@@ -205,11 +210,13 @@ impl On<'_, '_> {
         let Room { codes, scales, sums, .. } = self.room;
         let rows = uses.map_or(matrix.rows, |uses| uses.rows);
         let panels = rows.div_ceil(PANEL_ROWS);
-        let experts = uses.map(|Uses { chosen, share, .. }| ExpertsPush {
-            chosen,
-            share: share as u32,
+        let experts = ExpertsPush {
+            chosen: uses.map_or(0, |uses| uses.chosen),
+            share: uses.map_or(1, |uses| uses.share as u32),
             panels: panels as u32,
-        });
+            stride: layout.stride(matrix.k) as u32,
+            zero: 0,
+        };
         let push = ProductPush {
             weights: matrix.addresses(),
             inputs: [codes.address, scales.address, sums.address],
@@ -222,7 +229,7 @@ impl On<'_, '_> {
             column: to.column as u32,
             bias: layout.bias.into(),
             adds: u32::from(to.adds),
-            experts: experts.unwrap_or_default(),
+            experts,
         };
         let groups = [panels, uses.map_or(self.m.div_ceil(TILE), |uses| uses.n)];
         self.recorder.dispatch(layout.shader(uses.is_some()), &push, groups);

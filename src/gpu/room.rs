@@ -25,11 +25,21 @@ pub(super) struct Room {
     pub(super) gate_up: Memory,
     /// Output of attention or of the feed-forward layer.
     pub(super) delta: Memory,
+    pub(super) attention: AttentionRoom,
     pub(super) experts: ExpertRoom,
     /// Rows and logits on their way between host and device.
     pub(super) exchange: Memory,
     /// Values of each row that the host computes.
     pub(super) tables: Tables,
+}
+
+/// Memory for attention of few rows in parts, see `shaders/attend_parts.comp`.
+pub(super) struct AttentionRoom {
+    pub(super) memory: Memory,
+    /// Most rows.
+    pub(super) rows: usize,
+    /// Blocks of positions for each head of a row.
+    pub(super) blocks: usize,
 }
 
 /// Buffers for mixtures; nearly empty in other models.
@@ -74,6 +84,7 @@ impl Room {
             qkv: device(rows * qkv as u64)?,
             gate_up: device(gate_up)?,
             delta: device((rows * header.dim as u64).max(logits as u64))?,
+            attention: AttentionRoom::new(handle, header, plan)?,
             experts: ExpertRoom {
                 scores: device(rows * experts)?,
                 chosen: device(uses)?,
@@ -90,7 +101,35 @@ impl Room {
         let Sizes { rows, inputs, gate_up, uses, experts } = Sizes::of(header, plan);
         let logits = plan.max_logits as u64 * header.vocab_size as u64;
         let dim = header.dim as u64;
-        4 * (2 * inputs + gate_up + logits + rows * (experts + 4 * dim) + uses * (dim + 2))
+        4 * (AttentionRoom::floats(header, plan)
+            + 2 * inputs
+            + gate_up
+            + logits
+            + rows * (experts + 4 * dim)
+            + uses * (dim + 2))
+    }
+}
+
+/// Most rows whose attention is computed in parts.
+const ATTENTION_ROWS: usize = 4;
+
+impl AttentionRoom {
+    fn new(handle: &Arc<Handle>, header: &Header, plan: &Plan) -> Result<AttentionRoom, GpuError> {
+        let bytes = 4 * AttentionRoom::floats(header, plan);
+        Ok(AttentionRoom {
+            memory: Memory::new(handle, bytes, Place::Device)?,
+            rows: ATTENTION_ROWS.min(plan.max_batch),
+            blocks: AttentionRoom::blocks(plan),
+        })
+    }
+
+    fn blocks(plan: &Plan) -> usize {
+        plan.ctx_len.div_ceil(BLOCK)
+    }
+
+    fn floats(header: &Header, plan: &Plan) -> u64 {
+        let lanes = (header.n_heads * ATTENTION_ROWS.min(plan.max_batch)) as u64;
+        lanes * (AttentionRoom::blocks(plan) as u64 * (BLOCK + 2 + header.head_dim) as u64 + 1)
     }
 }
 

@@ -9,6 +9,7 @@ use super::memory::{Memory, Place};
 use super::pipelines::{Pipelines, Shader};
 use crate::format::model::Encoding;
 use crate::model::{Matrix, RowParts, activation_group, encoding};
+use crate::pool::{Chunks, Pool};
 use crate::quant::ggml::Steps;
 use crate::quant::{Ggml, bcml1::BLOCK};
 
@@ -16,7 +17,7 @@ use crate::quant::{Ggml, bcml1::BLOCK};
 pub(super) const PANEL_ROWS: usize = 32;
 
 /// Bytes that are sent to the device at a time.
-const STAGING_BYTES: u64 = 8 << 20;
+const STAGING_BYTES: u64 = 32 << 20;
 
 /// Forms of products, numbered as in `shaders/product.comp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,17 +47,20 @@ pub(super) struct Tensor {
     /// `None` if it is f32, row-major.
     pub(super) layout: Option<Layout>,
     memory: Memory,
-    /// Where parameters begin, in bytes.
-    first_at: u64,
-    second_at: u64,
+}
+
+/// A device that weights are sent to, and the threads that prepare them.
+pub(super) struct Loading<'a> {
+    pub(super) transfer: &'a mut Transfer,
+    pub(super) commands: &'a mut Commands,
+    pub(super) pipelines: &'a Pipelines,
+    pub(super) pool: &'a Pool,
 }
 
 /// Sends bytes to a device's memory, and gets them from there.
 pub(super) struct Transfer {
     handle: Arc<Handle>,
     staging: Memory,
-    /// Places of the pieces in `staging` that are not sent yet: offset there, offset at the receiver, bytes.
-    pieces: Vec<[u64; 3]>,
 }
 
 impl Layout {
@@ -100,10 +104,28 @@ impl Layout {
         [PANEL_ROWS * k / if self.is_four_bits { 2 } else { 1 }, parameters, second]
     }
 
+    /// Bytes of a panel.
+    pub(super) fn stride(self, k: usize) -> usize {
+        self.panel_bytes(k).into_iter().sum()
+    }
+
     /// Bytes of a matrix `[rows, k]`.
     pub(super) fn bytes(self, rows: usize, k: usize) -> u64 {
-        let panels = rows.div_ceil(PANEL_ROWS) as u64;
-        self.panel_bytes(k).into_iter().map(|bytes| panels * bytes as u64).sum()
+        rows.div_ceil(PANEL_ROWS) as u64 * self.stride(k) as u64
+    }
+
+    /// Writes panel `index` of `matrix` to `out`.
+    fn fill(self, matrix: &Matrix<'_>, index: usize, k: usize, out: &mut [u8]) {
+        out.fill(0);
+        let [of_codes, of_first, _] = self.panel_bytes(k);
+        let (codes, rest) = out.split_at_mut(of_codes);
+        let (first, second) = rest.split_at_mut(of_first);
+        let mut parts = RowParts::default();
+        let rows = PANEL_ROWS.min(matrix.rows() - index * PANEL_ROWS);
+        for row in 0..rows {
+            parts.read(matrix, index * PANEL_ROWS + row);
+            self.put(row, &parts, [codes, first, second]);
+        }
     }
 
     /// Writes the parts of row `row` of a panel to its bytes.
@@ -133,58 +155,51 @@ impl Layout {
 }
 
 impl Tensor {
-    /// Copies `matrix` to the device.
+    /// Copies `matrix` to the device. Threads of the pool bring it into its layout.
     ///
     /// # Errors
     /// If there is no room on the device, or its driver fails.
     pub(super) fn new(
-        transfer: &mut Transfer,
-        (commands, pipelines): (&mut Commands, &Pipelines),
+        loading: &mut Loading<'_>,
         matrix: &Matrix<'_>,
         k: usize,
     ) -> Result<Tensor, GpuError> {
+        let Loading { transfer, commands, pipelines, pool } = loading;
         let rows = matrix.rows();
         let Some(layout) = Layout::of(encoding(matrix)) else {
             let Matrix::F32 { w, .. } = matrix else { unreachable!("other matrices have layouts") };
             let bytes: &[u8] = bytemuck::cast_slice(w);
             let memory = transfer.place(bytes.len() as u64)?;
-            transfer.send((&mut *commands, pipelines), bytes, (&memory, 0))?;
-            transfer.flush((commands, pipelines), &memory)?;
-            return Ok(Tensor { rows, k, layout: None, memory, first_at: 0, second_at: 0 });
+            transfer.send((commands, pipelines), bytes, (&memory, 0))?;
+            return Ok(Tensor { rows, k, layout: None, memory });
         };
-        let of_panel = layout.panel_bytes(k);
-        let panels = rows.div_ceil(PANEL_ROWS);
-        let starts = [0, panels * of_panel[0], panels * (of_panel[0] + of_panel[1])];
         let memory = transfer.place(layout.bytes(rows, k))?;
-        let mut parts = RowParts::default();
-        let mut panel = of_panel.map(|bytes| vec![0; bytes]);
-        for index in 0..panels {
-            panel.iter_mut().for_each(|bytes| bytes.fill(0));
-            for row in 0..PANEL_ROWS.min(rows - index * PANEL_ROWS) {
-                parts.read(matrix, index * PANEL_ROWS + row);
-                let [codes, first, second] = &mut panel;
-                layout.put(row, &parts, [codes, first, second]);
-            }
-            for ((bytes, start), len) in panel.iter().zip(starts).zip(of_panel) {
-                let at = (start + index * len) as u64;
-                transfer.send((&mut *commands, pipelines), bytes, (&memory, at))?;
-            }
+        let (stride, panels) = (layout.stride(k), rows.div_ceil(PANEL_ROWS));
+        let step = (STAGING_BYTES as usize / stride).max(1);
+        for from in (0..panels).step_by(step) {
+            let len = step.min(panels - from) * stride;
+            let to = (&memory, (from * stride) as u64);
+            transfer.fill((commands, pipelines), to, len, |bytes| {
+                pool.run_chunks(Chunks::new(bytes, stride), &|panel, out| {
+                    layout.fill(matrix, from + panel, k, out);
+                });
+            })?;
         }
-        transfer.flush((commands, pipelines), &memory)?;
-        let [_, first_at, second_at] = starts.map(|start| start as u64);
-        Ok(Tensor { rows, k, layout: Some(layout), memory, first_at, second_at })
+        Ok(Tensor { rows, k, layout: Some(layout), memory })
     }
 
-    /// Addresses of codes or values, and of first and second parameters.
+    /// Addresses of codes or values, and of a panel's first and second parameters.
     pub(super) fn addresses(&self) -> [u64; 3] {
-        [0, self.first_at, self.second_at].map(|at| self.memory.address + at)
+        let start = self.memory.address;
+        let [codes, first, _] = self.layout.map_or([0; 3], |layout| layout.panel_bytes(self.k));
+        [start, start + codes as u64, start + (codes + first) as u64]
     }
 }
 
 impl Transfer {
     pub(super) fn new(handle: &Arc<Handle>) -> Result<Transfer, GpuError> {
         let staging = Memory::new(handle, STAGING_BYTES, Place::Host)?;
-        Ok(Transfer { handle: Arc::clone(handle), staging, pieces: Vec::new() })
+        Ok(Transfer { handle: Arc::clone(handle), staging })
     }
 
     /// Room for `bytes` bytes on the device.
@@ -195,53 +210,44 @@ impl Transfer {
         Memory::new(&self.handle, bytes, Place::Device)
     }
 
-    /// Copies `bytes` to a place in the device's memory, at the latest when [`Transfer::flush`] is called.
+    /// Copies `bytes` to a place in the device's memory.
     ///
     /// # Errors
     /// If the driver fails.
     ///
     /// # Panics
-    /// If there is no such place, or pieces for other memory wait.
+    /// If there is no such place.
     pub(super) fn send(
         &mut self,
-        device: (&mut Commands, &Pipelines),
+        (commands, pipelines): (&mut Commands, &Pipelines),
         bytes: &[u8],
         (to, at): (&Memory, u64),
     ) -> Result<(), GpuError> {
-        let (commands, pipelines) = device;
         let step = STAGING_BYTES as usize;
         for (piece, at) in bytes.chunks(step).zip((at..).step_by(step)) {
-            let mut used = self.pieces.last().map_or(0, |[from, _, bytes]| from + bytes);
-            if used + piece.len() as u64 > STAGING_BYTES {
-                self.flush((&mut *commands, pipelines), to)?;
-                used = 0;
-            }
-            let place = &mut self.staging.as_mut_slice::<u8>()[used as usize..][..piece.len()];
-            place.copy_from_slice(piece);
-            self.pieces.push([used, at, piece.len() as u64]);
+            let place = (to, at);
+            self.fill((commands, pipelines), place, piece.len(), |out| out.copy_from_slice(piece))?;
         }
         Ok(())
     }
 
-    /// Sends all pieces that wait for `to`.
+    /// Copies `len` bytes that `write` writes to a place in the device's memory.
     ///
     /// # Errors
     /// If the driver fails.
-    pub(super) fn flush(
+    ///
+    /// # Panics
+    /// If there is no such place, or no memory for `len` bytes at a time.
+    fn fill(
         &mut self,
         (commands, pipelines): (&mut Commands, &Pipelines),
-        to: &Memory,
+        (to, at): (&Memory, u64),
+        len: usize,
+        write: impl FnOnce(&mut [u8]),
     ) -> Result<(), GpuError> {
-        let (staging, pieces) = (&self.staging, &self.pieces);
-        if !pieces.is_empty() {
-            commands.run(pipelines, |recorder| {
-                for [from, at, bytes] in pieces {
-                    recorder.copy((staging, *from), (to, *at), *bytes);
-                }
-            })?;
-        }
-        self.pieces.clear();
-        Ok(())
+        write(&mut self.staging.as_mut_slice::<u8>()[..len]);
+        let staging = &self.staging;
+        commands.run(pipelines, |recorder| recorder.copy((staging, 0), (to, at), len as u64))
     }
 
     /// Copies a place in the device's memory to `out`.

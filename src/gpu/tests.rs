@@ -9,10 +9,11 @@ use super::pipelines::Pipelines;
 use super::record::On;
 use super::room::Room;
 use super::self_test::exact_pipelines;
-use super::tensors::{Tensor, Transfer};
+use super::tensors::{Loading, Tensor, Transfer};
 use crate::format::model::{Header, Weights};
 use crate::kernels::{Isa, Kernels};
 use crate::model::{KvKind, Matrix, Plan, activation_group, encoding};
+use crate::pool::Pool;
 use crate::quant::bcml1::BLOCK;
 use crate::quant::random::Random;
 use crate::quant::{
@@ -93,16 +94,22 @@ impl Bench {
     /// Products of `m` rows `x` by `matrix`, added to 1.
     fn multiply(&mut self, matrix: &Matrix<'_>, x: &[f32], m: usize) -> Vec<f32> {
         let Bench { handle, commands, pipelines, transfer, room } = self;
-        let tensor = Tensor::new(transfer, (&mut *commands, &*pipelines), matrix, K).unwrap();
+        let pool = Pool::new(&[]).unwrap();
+        let mut loading = Loading {
+            transfer: &mut *transfer,
+            commands: &mut *commands,
+            pipelines: &*pipelines,
+            pool: &pool,
+        };
+        let tensor = Tensor::new(&mut loading, matrix, K).unwrap();
         tensor.prepare(pipelines, false).unwrap();
         let bytes = bytemuck::cast_slice(x);
         transfer.send((&mut *commands, &*pipelines), bytes, (&room.inputs, 0)).unwrap();
-        transfer.flush((&mut *commands, &*pipelines), &room.inputs).unwrap();
         let mut y = Memory::new(handle, 4 * (m * ROWS) as u64, Place::Host).unwrap();
         y.as_mut_slice::<f32>()[..m * ROWS].fill(1.0);
         commands
             .run(pipelines, |recorder| {
-                On { recorder, room, m }.project(&[&tensor], y.address, true);
+                On { recorder, room, m, blocks: 0 }.project(&[&tensor], y.address, true);
             })
             .unwrap();
         y.as_mut_slice::<f32>()[..m * ROWS].to_vec()

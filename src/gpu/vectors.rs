@@ -1,10 +1,8 @@
 //! The vectors of a layer in a device's memory.
 
-use super::commands::Commands;
 use super::error::GpuError;
 use super::memory::Memory;
-use super::pipelines::Pipelines;
-use super::tensors::Transfer;
+use super::tensors::Loading;
 use crate::format::model::TensorKind;
 use crate::model::Model;
 
@@ -22,8 +20,7 @@ impl Vectors {
     /// # Errors
     /// If there is no room on the device, or its driver fails.
     pub(super) fn new(
-        transfer: &mut Transfer,
-        (commands, pipelines): (&mut Commands, &Pipelines),
+        loading: &mut Loading<'_>,
         model: &Model,
         layer: usize,
     ) -> Result<Vectors, GpuError> {
@@ -56,10 +53,10 @@ impl Vectors {
                 values.extend_from_slice(model.vector(*kind, layer));
             }
         }
+        let Loading { transfer, commands, pipelines, .. } = loading;
         let memory = transfer.place(4 * values.len() as u64)?;
         let bytes = bytemuck::cast_slice(&values);
-        transfer.send((&mut *commands, pipelines), bytes, (&memory, 0))?;
-        transfer.flush((commands, pipelines), &memory)?;
+        transfer.send((commands, pipelines), bytes, (&memory, 0))?;
         places.iter_mut().for_each(|(_, at)| *at += memory.address);
         Ok(Vectors { memory, places })
     }

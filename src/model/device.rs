@@ -5,6 +5,10 @@ use super::plan::{PageChange, Plan};
 use super::stage::KvPlace;
 use super::start_error::StartError;
 use super::view::Model;
+use crate::pool::Pool;
+
+/// Opens a device for the last layers of a view of a model. The threads of the pool prepare their weights.
+pub type OpenDevice = Box<dyn Fn(&Model, &Plan, &Pool) -> Result<Box<dyn Device>, String> + Send>;
 
 /// A device beside the CPUs that computes the last layers of a model, and its classifier, with the bits that the CPUs
 /// give.

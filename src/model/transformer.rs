@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::batch::{self, Batch, ForwardError, Span};
 use super::buffers::Buffers;
-use super::device::Device;
+use super::device::{Device, OpenDevice};
 use super::interrupt::Interrupt;
 use super::kv::KvShape;
 use super::packed::PackedWeights;
@@ -46,9 +46,10 @@ pub struct Transformer {
     beside: Option<Beside>,
 }
 
-/// A device beside the CPUs, and the share of both.
+/// A device beside the CPUs, what opens it, and the share of both.
 struct Beside {
     device: Box<dyn Device>,
+    open: OpenDevice,
     share: Share,
 }
 
@@ -278,6 +279,7 @@ impl Transformer {
         self.memory = allocate(&model, &plan, self.team.as_ref())?;
         self.packed = PackedWeights::of_model(&model);
         (self.model, self.plan) = (model, plan);
+        self.open_device_again();
         Ok(())
     }
 
@@ -376,15 +378,13 @@ impl Stage for Transformer {
 
     /// Changes the share. Packed weights stay in use if the new share has them, too.
     fn set_share(&mut self, share: Share, plan: Plan) -> Result<(), StartError> {
-        if self.beside.is_some() {
-            return Err(StartError::Fixed);
-        }
         let model = Arc::new(self.model.with_share(share).map_err(StartError::Share)?);
         self.memory = allocate(&model, &plan, self.team.as_ref())?;
         if model.packed_for().is_some() {
             self.packed = PackedWeights::of_model(&model);
         }
         (self.model, self.plan) = (model, plan);
+        self.open_device_again();
         Ok(())
     }
 

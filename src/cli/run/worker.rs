@@ -5,6 +5,7 @@ use super::flags::Run;
 use crate::cli::boards::failure;
 use crate::cli::ring;
 use crate::cli::{Failure, model_files, options, power, prefixes};
+use crate::engine::Options;
 use crate::fleet::ring_board::Sensors;
 use crate::fleet::settings::Settings;
 use crate::fleet::worker::{Most, Worker};
@@ -18,7 +19,10 @@ pub(super) fn work(flags: &Run, settings: &Settings) -> Result<(), Failure> {
     let prefixes = flags.prefix_cache.clone();
     let prefixes = prefixes.map(|at| (at, flags.prefix_cache_size.unwrap_or(prefixes::BYTES)));
     let worker = Worker {
-        options: options::of_cores(flags.threads, flags.cores.as_ref())?,
+        options: Options {
+            device: flags.device_options(),
+            ..options::of_cores(flags.threads, flags.cores.as_ref())?
+        },
         most: Most { ctx_len: flags.ctx, streams: flags.streams, batch: flags.batch },
         sensors: Sensors { meter, heat: ring::thermometer()? },
         prefixes,

@@ -5,8 +5,9 @@
 // 8 parts each sum the products of a group; then each of TILE parts adds the groups' sums of one activation row in
 // order. The integer sums are exact, so only that order matters.
 //
-// A panel's codes are for each run of 32 columns: the first 16 of each row, then the others; with 4 bits, columns i and
-// i + 16 in byte i. Parameters are for each group: 32 values, one a row.
+// A panel has its codes, then its first and its second parameters. Codes are for each run of 32 columns: the first 16 of
+// each row, then the others; with 4 bits, columns i and i + 16 in byte i. Parameters are for each group: 32 values, one a
+// row.
 layout(local_size_x = 256) in;
 
 // How a group's sum becomes a part of the output, see src/kernels/mod.rs.
@@ -43,6 +44,7 @@ layout(push_constant) uniform Push {
     Words chosen;    // the expert of each row of y
     uint share;      // rows of y for each activation row
     uint panels;     // of an expert
+    uint stride;     // bytes of a panel
 };
 
 shared int part_sums[TILE][PARTS][ROWS];
@@ -63,16 +65,16 @@ int dot16(uvec4 a, uvec4 b) { return dot4(a.x, b.x) + dot4(a.y, b.y) + dot4(a.z,
 
 // The sums of a group's products for each activation row of the tile.
 void sum_group(uint panel, uint g, uint row, uint token, uint end, out int low[TILE], out int high[TILE]) {
-    uint runs = group / 32u, all = k / 32u;
+    uint runs = group / 32u, all = k / 32u, start = panel * (stride / 16u);
     for (uint t = 0u; t < TILE; t++) { low[t] = 0; high[t] = 0; }
     for (uint run = g * runs; run < (g + 1u) * runs; run++) {
         uvec4 a, b;
         if (FOUR_BITS) {
-            uvec4 both = codes.at[(panel * all + run) * ROWS + row];
+            uvec4 both = codes.at[start + run * ROWS + row];
             a = both & 0x0f0f0f0fu;
             b = (both >> 4) & 0x0f0f0f0fu;
         } else {
-            uint at = ((panel * all + run) * 2u) * ROWS + row;
+            uint at = start + run * 2u * ROWS + row;
             a = codes.at[at];
             b = codes.at[at + ROWS];
         }
@@ -113,7 +115,7 @@ void main() {
             uint n = min(PARTS, groups - from);
             for (uint i = 0u; i < n; i++) {
                 uint g = from + i;
-                uint at = (panel * groups + g) * ROWS + row;
+                uint at = panel * (stride / 4u) + g * ROWS + row;
                 float x_scale = scales.at[(token + part) * groups + g];
                 int sum = part_sums[part][i][row];
                 if (FORM == BCML1) {
@@ -141,7 +143,7 @@ void main() {
     if (!adds_up || at_row >= rows) return;
     float product = y0;
     if (FORM == HALVES || FORM == OFFSET) product = add(y0, y1);
-    if (FORM == BCML2) product = mul(y0, second.at[panel * ROWS + row]);
+    if (FORM == BCML2) product = mul(y0, second.at[panel * (stride / 4u) + row]);
     uint at = (y_row + part) * width + column + at_row;
     y.at[at] = adds != 0u ? add(y.at[at], product) : product;
 }

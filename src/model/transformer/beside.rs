@@ -4,22 +4,24 @@ use std::sync::Arc;
 
 use super::{Beside, Transformer, allocate};
 use crate::model::batch::{ForwardError, Span};
-use crate::model::device::Device;
+use crate::model::device::{Device, OpenDevice};
 use crate::model::packed::PackedWeights;
 use crate::model::plan::{PageChange, Plan};
 use crate::model::share::Share;
 use crate::model::start_error::StartError;
 
 impl Transformer {
-    /// Has `device` compute its layers, which must be the last of this transformer's. The others stay. The streams' KV
-    /// is lost.
+    /// Has the device that `open` opens compute the last layers, as many as it takes. The streams' KV is lost. When the
+    /// share changes, the device is opened again.
     ///
     /// # Errors
-    /// If the model's file cannot be mapped again, or the machine does not have enough memory. Nothing is changed then.
+    /// If the device cannot be used, the model's file cannot be mapped again, or the machine does not have enough memory.
+    /// Nothing is changed then.
     ///
     /// # Panics
-    /// If the device has other layers, or there is a team.
-    pub fn give_to(&mut self, device: Box<dyn Device>) -> Result<(), StartError> {
+    /// If the device takes other layers, or there is a team.
+    pub fn use_device(&mut self, open: OpenDevice) -> Result<(), StartError> {
+        let device = open(&self.model, &self.plan, &self.pool).map_err(StartError::Device)?;
         let (whole, given) = (self.model.share().clone(), device.model().share().layers.clone());
         assert!(self.team.is_none() && self.beside.is_none());
         assert!(given.end == whole.layers.end && given.start >= whole.layers.start);
@@ -27,9 +29,37 @@ impl Transformer {
         let own = Share { layers, has_ends: whole.has_ends };
         let model = Arc::new(self.model.view_of(own).map_err(StartError::Share)?);
         self.memory = allocate(&model, &self.plan, None)?;
-        self.packed = PackedWeights::of_model(&model);
+        if model.packed_for().is_some() {
+            self.packed = PackedWeights::of_model(&model);
+        }
         self.model = model;
-        self.beside = Some(Beside { device, share: whole });
+        self.beside = Some(Beside { device, open, share: whole });
+        Ok(())
+    }
+
+    /// Opens the device again, if there was one, for layers that the CPUs have just got. They keep them if that fails.
+    pub(super) fn open_device_again(&mut self) {
+        let Some(Beside { device, open, .. }) = self.beside.take() else { return };
+        // Its memory is needed.
+        drop(device);
+        if let Err(error) = self.use_device(open) {
+            log::warn!("{error}; the CPU computes all layers from now on");
+        }
+    }
+
+    /// Takes back the layers of the device beside the CPUs, which has failed. Their weights are used unpacked. The
+    /// streams' KV is lost.
+    ///
+    /// # Errors
+    /// If the model's file cannot be mapped again, or the machine does not have enough memory. Nothing is changed then.
+    pub fn take_back(&mut self) -> Result<(), StartError> {
+        let Some(Beside { share, .. }) = &self.beside else { return Ok(()) };
+        let model = Arc::new(self.model.view_of(share.clone()).map_err(StartError::Share)?);
+        self.memory = allocate(&model, &self.plan, None)?;
+        if model.packed_for().is_some() {
+            self.packed = PackedWeights::of_model(&model);
+        }
+        (self.model, self.beside) = (model, None);
         Ok(())
     }
 

@@ -16,8 +16,12 @@ impl Transformer {
     /// Becomes a node of `team`, or leaves the team if it is `None`. The streams' KV is lost.
     ///
     /// # Errors
-    /// If the plan does not fit the machine. Nothing is changed then.
+    /// If the plan does not fit the machine, or a device computes layers. Nothing is changed then.
     pub fn set_team(&mut self, team: Option<Team>, plan: Plan) -> Result<(), StartError> {
+        if team.is_some() && self.beside.is_some() {
+            let why = "boards of a team compute on the CPU alone, without --device";
+            return Err(StartError::Device(why.to_owned()));
+        }
         self.memory = allocate(&self.model, &plan, team.as_ref())?;
         (self.team, self.plan) = (team, plan);
         Ok(())
