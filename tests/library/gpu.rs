@@ -131,9 +131,9 @@ fn a_model_may_be_cut_at_any_layer() {
     let wanted =
         logits(&mut engine(&model, &options(&DeviceChoice::Cpu, KvKind::F16)), &ids, &[48]);
     let mut cuts = BTreeSet::new();
-    for step in 1..400 {
+    for step in 1..100 {
         let mut options = options(&device, KvKind::F16);
-        options.device.memory = Some(step * 8192);
+        options.device.memory = Some(step * 32_768);
         match Engine::new(Arc::clone(&model), &options) {
             Err(EngineError::Device(why)) => assert!(why.contains("no memory"), "{why}"),
             Err(error) => panic!("{error}"),
