@@ -125,11 +125,15 @@ fn load() -> Result<Instance, GpuError> {
     };
     // SAFETY: as above.
     let entry = unsafe { Entry::from_static_fn(functions) };
-    let app = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_2);
+    // Devices of version 1.2 are used too; dot products of bytes are of 1.3.
+    let app = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_3);
     let info = vk::InstanceCreateInfo::default().application_info(&app);
     // SAFETY: `info` and what it points to live during the call.
     let instance = unsafe { entry.create_instance(&info, None) };
-    instance.map_err(GpuError::of("vkCreateInstance"))
+    instance.map_err(|result| match result {
+        vk::Result::ERROR_INCOMPATIBLE_DRIVER => GpuError::NoDriver,
+        result => GpuError::Vulkan { call: "vkCreateInstance", result },
+    })
 }
 
 fn find(instance: &Instance) -> Result<Vec<Found>, GpuError> {

@@ -11,6 +11,8 @@ use ash::vk;
 pub(crate) enum GpuError {
     /// No Vulkan loader can be opened.
     NoLoader(String),
+    /// The loader finds no driver.
+    NoDriver,
     /// No device fits what was asked for.
     NoDevice {
         /// The name or kind asked for.
@@ -67,6 +69,9 @@ impl fmt::Display for GpuError {
             GpuError::NoLoader(why) => {
                 write!(f, "no GPU can be used: Vulkan's loader cannot be opened ({why})")
             }
+            GpuError::NoDriver => f.write_str(
+                "no GPU can be used: Vulkan finds no driver; is the GPU's driver installed?",
+            ),
             GpuError::NoDevice { wanted, found } if found.is_empty() => {
                 write!(f, "no device \"{wanted}\": Vulkan finds none here; is a driver installed?")
             }

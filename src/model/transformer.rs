@@ -370,7 +370,9 @@ impl Stage for Transformer {
     }
 
     fn set_plan(&mut self, plan: Plan) -> Result<(), StartError> {
-        self.set_plan_beside(&plan)?;
+        if let Some(share) = self.share_without_room(&plan) {
+            return self.set_share(share, plan);
+        }
         self.memory = allocate(&self.model, &plan, self.team.as_ref())?;
         self.plan = plan;
         Ok(())

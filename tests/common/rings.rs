@@ -15,7 +15,7 @@ use leap::engine::ring::{
     RingOptions, Setbacks,
 };
 use leap::engine::team::{MemberOptions, OtherTeam, TeamOptions};
-use leap::engine::{Cache, Engine, Huge, KvMemory, Listener, Options, WeightsPlace};
+use leap::engine::{Cache, DeviceOptions, Engine, Huge, KvMemory, Listener, Options, WeightsPlace};
 use leap::internals::model::{KvKind, Model, Share};
 use leap::internals::team::Mesh;
 use leap::internals::transport::Endpoint;
@@ -51,6 +51,8 @@ pub(crate) struct Recipe {
     pub(crate) kv_tokens: Option<usize>,
     /// Folder of the nodes' folders for beginnings of prompts; a node without a folder keeps none.
     pub(crate) prefixes: Option<PathBuf>,
+    /// The master's device beside its CPU.
+    pub(crate) device: DeviceOptions,
 }
 
 impl Recipe {
@@ -71,6 +73,7 @@ impl Recipe {
             teams: Vec::new(),
             kv_tokens: None,
             prefixes: None,
+            device: DeviceOptions::default(),
         }
     }
 }
@@ -189,6 +192,7 @@ impl Recipe {
             kv: Some(self.kv),
             kv_memory: self.kv_tokens.map_or(KvMemory::Whole, KvMemory::Tokens),
             threads: Some(1),
+            device: self.device.clone(),
             ..Options::default()
         }
     }

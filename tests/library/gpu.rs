@@ -17,6 +17,7 @@ use leap::sampler::Sampling;
 use crate::common::folder::Folder;
 use crate::common::jobs::answers;
 use crate::common::models::{bits, demo, export};
+use crate::common::rings::Recipe;
 
 /// Models whose layers are alike, mixtures among them.
 const MODELS: [&str; 15] = [
@@ -194,6 +195,32 @@ fn pages_pass_between_cpu_and_gpu() {
         let (texts, read) = run(reader, Some(folder.path()));
         assert_eq!(texts, wanted);
         assert!(read >= 192, "{read} tokens were read");
+    }
+}
+
+/// The master of a ring, whose layers move to its device and away from it.
+#[test]
+fn a_board_of_a_ring_may_have_a_gpu() {
+    let Some(device) = device() else { return };
+    let recipe = |cuts: &[usize], choice: DeviceChoice| Recipe {
+        n_streams: 2,
+        device: DeviceOptions { choice, memory: None },
+        ..Recipe::demo(cuts)
+    };
+    let jobs: Vec<Job> =
+        [30, 90].map(|n| Job { n_predict: 8, ..Job::new(prompt(&demo())[..n].to_vec()) }).into();
+    let said = |engine: &mut Engine| -> Vec<Vec<u32>> {
+        answers(engine, &jobs).into_iter().map(|(ids, _)| ids).collect()
+    };
+    let wanted = said(&mut recipe(&[], DeviceChoice::Cpu).alone());
+    let recipe = recipe(&[2], device);
+    let (mut engine, _workers) = recipe.ring();
+    for layers in [2, 5, 1] {
+        if layers != 2 {
+            engine.resplit(&[0..layers, layers..6], &recipe.place(0)).unwrap();
+        }
+        assert_eq!(engine.device().unwrap().1, layers);
+        assert_eq!(said(&mut engine), wanted, "{layers} layers");
     }
 }
 

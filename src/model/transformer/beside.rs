@@ -77,8 +77,11 @@ impl Transformer {
         header.bytes_per_token(|id| layers.holds(id))
     }
 
-    pub(super) fn set_plan_beside(&mut self, plan: &Plan) -> Result<(), StartError> {
-        self.beside.as_mut().map_or(Ok(()), |beside| beside.device.set_plan(plan))
+    /// Changes the plan of the device beside the CPUs, if there is one. If it has no room for the plan beside its layers,
+    /// returns the share, to be divided anew.
+    pub(super) fn share_without_room(&mut self, plan: &Plan) -> Option<Share> {
+        let Beside { device, share, .. } = self.beside.as_mut()?;
+        device.set_plan(plan).is_err().then(|| share.clone())
     }
 
     pub(super) fn run_layers_beside(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
