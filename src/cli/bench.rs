@@ -324,7 +324,7 @@ impl Bench {
             device: DeviceOptions { choice: self.device.clone(), memory: self.gpu_memory },
             ..Options::default()
         };
-        let mut engine = Engine::new(model, &options).map_err(options::engine_failure)?;
+        let mut engine = options::started(Engine::new(model, &options), self.json)?;
         self.pack(&mut engine)?;
         Ok(engine)
     }
