@@ -394,13 +394,15 @@ fn rings_read_states_of_the_layers_that_they_have() {
         let jobs = [job(&prompt(&model, 420, TURN, 1))];
         let wanted = answers(&mut recipe.alone(), &jobs).remove(0).0;
         let (mut engine, _workers) = recipe.ring();
-        // Tokens from files so far, after each move.
-        for (first, read) in [(2, 0), (1, 0), (2, 419), (1, 838)] {
+        // Fewest and most tokens from files so far, after each move. The last state of a prompt is written only if the disk
+        // is quick enough; the one before it has 300 tokens.
+        for (first, read) in [(2, 0..=0), (1, 0..=0), (2, 300..=419), (1, 600..=838)] {
             let layers = [0..first, first..n_layers];
             engine.resplit(&layers, &recipe.place(0)).unwrap();
             let found = answers(&mut engine, &jobs).remove(0).0;
-            let found = (found, engine.page_figures().read);
-            assert_eq!(found, (wanted.clone(), read), "{checkpoint}: {layers:?}");
+            assert_eq!(found, wanted, "{checkpoint}: {layers:?}");
+            let found = engine.page_figures().read;
+            assert!(read.contains(&found), "{checkpoint}: {layers:?}: {found} tokens");
         }
     }
 }
