@@ -50,7 +50,7 @@ fn little_memory_gives_text_or_one_line() {
 #[test]
 fn a_link_server_that_gets_no_thread_says_so() {
     let mut is_loaded = false;
-    for kib in (10_000..30_000).step_by(1000) {
+    for kib in (10_000..60_000).step_by(2000) {
         let args = ["bench", "--link", "self"];
         let Some(ran) = limited(&format!("ulimit -v {kib}"), &args) else { return };
         match ran.code {
