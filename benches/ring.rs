@@ -20,7 +20,7 @@ use common::models::package;
 use common::rings::{LIMITS, Recipe, Telling};
 use leap::engine::ring::{Held, MachineReading, WorkerOptions, run_worker};
 use leap::engine::{
-    DRAFTS_MAX, DraftKind, DraftMode, Drafter, Engine, Job, Scheduler, WeightsPlace,
+    DRAFTS_MAX, DeviceOptions, DraftKind, DraftMode, Drafter, Engine, Job, Scheduler, WeightsPlace,
 };
 use leap::internals::kernels::Kernels;
 use leap::internals::model::{
@@ -281,6 +281,7 @@ fn main() {
         teams: Vec::new(),
         kv_tokens: None,
         prefixes: None,
+        device: DeviceOptions::default(),
     };
     let (mut engine, _workers) = recipe.ring_of(work);
     let job = Job { n_predict, ..Job::new(vec![1, 403, 284]) };
