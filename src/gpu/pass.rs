@@ -199,6 +199,9 @@ impl Device for Gpu {
         if let Some(why) = unsupported(header, plan) {
             return Err(failed(GpuError::Unsupported(why)));
         }
+        // Keys and values may have another format than before.
+        let mut layers = self.layers.iter();
+        layers.try_for_each(|layer| layer.prepare(&mut self.pipelines, plan.kv)).map_err(failed)?;
         let room = Room::new(&self.handle, header, plan, share.has_ends).map_err(failed)?;
         let places = Places::new(&self.handle, header, share.layers.clone(), plan);
         (self.room, self.places) = (room, places.map_err(failed)?);

@@ -49,7 +49,7 @@ pub struct Done<T> {
     pub kept_bytes: usize,
 }
 
-/// Time for which work goes on that nobody waits for; then it stops at its next allocation, and keeps what it has.
+/// Work goes on for this long after its caller has given up. Then it stops at its next allocation, and keeps what it has.
 const LATE_SECONDS: u64 = 120;
 /// Stack that must be left at an allocation: enough for the system's allocator, and for a panic's message.
 const MARGIN_BYTES: usize = 512 << 10;
