@@ -16,27 +16,8 @@ use leap::sampler::Sampling;
 
 use crate::common::folder::Folder;
 use crate::common::jobs::answers;
-use crate::common::models::{bits, demo, export};
+use crate::common::models::{CHECKPOINTS, bits, demo, export, with_equal_layers};
 use crate::common::rings::Recipe;
-
-/// Models whose layers are alike, mixtures among them.
-const MODELS: [&str; 15] = [
-    "llama3-tiny",
-    "llama2-meta-tiny",
-    "mistral-tiny",
-    "qwen2-tiny",
-    "qwen3-tiny",
-    "smollm3-tiny",
-    "granite-tiny",
-    "gemma3-tiny",
-    "phi3-tiny",
-    "llama-bias-tiny",
-    "ministral3-tiny",
-    "granite4-tiny",
-    "qwen3moe-tiny",
-    "qwen3moe-dense-tiny",
-    "gptoss-tiny",
-];
 
 const INT8: Weights = Weights::Q8 { group: 32 };
 
@@ -99,7 +80,7 @@ fn gives_the_cpus_bits(model: &Arc<Model>, device: &DeviceChoice, kv: KvKind, si
 #[test]
 fn layers_on_a_gpu_have_the_cpus_bits() {
     let Some(device) = device() else { return };
-    for name in MODELS {
+    for name in CHECKPOINTS.into_iter().chain(with_equal_layers()) {
         gives_the_cpus_bits(&export(name, INT8), &device, KvKind::F16, &[1, 7, 48, 3]);
     }
 }

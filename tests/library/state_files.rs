@@ -272,19 +272,21 @@ fn a_limit_for_one_conversation_holds_the_last_one() {
     }
 }
 
+/// A text that begins as others do.
+fn any_text(model: &Model, state: &mut u64) -> Job {
+    let (n_common, kind) = (below(400, state), 1 + below(3, state));
+    let n_new = [1, 1, 30, 90][below(4, state)];
+    job(&prompt(model, n_common + n_new, n_common, kind))
+}
+
 /// Texts with common beginnings, little memory, few files, and many restarts.
 #[test]
 fn any_texts_go_on_from_states_in_files() {
     for (checkpoint, seed) in CHECKPOINTS.into_iter().zip([11, 12, 13, 14]) {
         let (model, mut state) = (export(checkpoint, Weights::Q8 { group: 64 }), seed);
         let (folder, sizing) = (Folder::new(), Folder::new());
-        let mut text = || {
-            let (n_common, kind) = (below(400, &mut state), 1 + below(3, &mut state));
-            let n_new = [1, 1, 30, 90][below(4, &mut state)];
-            job(&prompt(&model, n_common + n_new, n_common, kind))
-        };
         let n_jobs = if crate::common::quick() { 10 } else { 24 };
-        let jobs: Vec<Job> = (0..n_jobs).map(|_| text()).collect();
+        let jobs: Vec<Job> = (0..n_jobs).map(|_| any_text(&model, &mut state)).collect();
         let wanted = fresh(&model, &jobs);
         answer(&model, &job(&prompt(&model, 420, TURN, 1)), Some((sizing.path(), PLENTY)));
         let bytes = bytes(&sizing);
@@ -424,13 +426,8 @@ fn any_texts_of_rings_go_on_from_states_in_files() {
             prefixes: Some(kept.path().to_owned()),
             ..Recipe::demo(&[1, 2])
         };
-        let mut text = || {
-            let (n_common, kind) = (below(400, &mut state), 1 + below(3, &mut state));
-            let n_new = [1, 1, 30, 90][below(4, &mut state)];
-            job(&prompt(&model, n_common + n_new, n_common, kind))
-        };
         let n_jobs = if crate::common::quick() { 8 } else { 20 };
-        let jobs: Vec<Job> = (0..n_jobs).map(|_| text()).collect();
+        let jobs: Vec<Job> = (0..n_jobs).map(|_| any_text(&model, &mut state)).collect();
         let alone =
             |job: &Job| answers(&mut recipe(64).alone(), std::slice::from_ref(job)).remove(0);
         let wanted: Vec<Vec<u32>> = jobs.iter().map(|job| alone(job).0).collect();
