@@ -248,4 +248,25 @@ mod tests {
         assert_eq!(engine.device(), Some(("second", n_layers - 2)));
         assert!(logits(&mut engine) == wanted);
     }
+
+    /// A ring may ask a board that has begun for another format of keys and values.
+    #[cfg(feature = "gpu")]
+    #[test]
+    fn a_plan_may_change_on_a_gpu() {
+        use crate::model::KvKind;
+
+        let mut plain = engine();
+        let plan = Plan { kv: KvKind::F32, ..*plain.plan() };
+        plain.stage.set_plan(plan).unwrap();
+        let mut engine = engine();
+        let name = Some("llvmpipe".to_owned());
+        if let Err(why) = super::give(&mut engine.stage.transformer, name, None) {
+            let may_lack = cfg!(target_env = "musl") || std::env::var_os("CI").is_none();
+            assert!(may_lack, "{why}");
+            return;
+        }
+        engine.stage.set_plan(plan).unwrap();
+        assert!(engine.device().is_some());
+        assert!(logits(&mut engine) == logits(&mut plain));
+    }
 }
