@@ -174,12 +174,8 @@ impl Backend for Local {
 
 /// Gives the layers of a device that failed back to the CPU, which has to compute the streams' KV again.
 fn without_device(stage: &mut OwnStage, error: ForwardError) -> StepError {
-    let ForwardError::Device(why) = error else { return error.into() };
-    match stage.transformer.take_back() {
-        Ok(()) => {
-            log::warn!("{why}; the CPU computes all layers from now on");
-            StepError::Lost
-        }
-        Err(error) => ForwardError::Device(format!("{why}; the CPU cannot go on: {error}")).into(),
+    match error {
+        ForwardError::Device(_) => stage.assemble_parts().err().unwrap_or(StepError::Lost),
+        other => other.into(),
     }
 }

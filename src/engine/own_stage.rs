@@ -31,13 +31,18 @@ impl OwnStage {
         }
     }
 
-    /// Assembles the node's team, see [`Stage::assemble`].
+    /// Assembles the node's team or its device, see [`Stage::assemble`].
     ///
     /// # Errors
-    /// The team's error.
-    pub(in crate::engine) fn assemble_team(&mut self) -> Result<bool, StepError> {
-        let transformer = &mut self.transformer;
-        self.team.as_mut().map_or(Ok(true), |team| team.assemble(transformer))
+    /// The team's error. Or if the CPUs cannot take the layers of a lost device.
+    pub(in crate::engine) fn assemble_parts(&mut self) -> Result<bool, StepError> {
+        match &mut self.team {
+            Some(team) => team.assemble(&mut self.transformer),
+            None => self.transformer.without_failed_device().map_err(|error| {
+                let why = format!("the CPU cannot compute a lost device's layers: {error}");
+                StepError::Forward(ForwardError::Device(why))
+            }),
+        }
     }
 }
 
@@ -74,8 +79,9 @@ impl Stage for OwnStage {
     }
 
     fn assemble(&mut self) -> Result<bool, AssembleError> {
-        self.assemble_team().map_err(|error| match error {
+        self.assemble_parts().map_err(|error| match error {
             StepError::Interrupted => AssembleError::Interrupted,
+            StepError::Forward(ForwardError::Device(_)) => AssembleError::Memory,
             _ => AssembleError::Refused,
         })
     }

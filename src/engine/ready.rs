@@ -18,8 +18,8 @@ use super::weights::{Listener, WeightsPlace};
 use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
 use crate::model::{
-    Batch, ForwardError, Model, PackError, PackReport, Plan, Stage, StageInfo, StartError,
-    Transformer, Wants,
+    Batch, ForwardError, Model, OpenDevice, PackError, PackReport, Plan, Stage, StageInfo,
+    StartError, Transformer, Wants,
 };
 
 /// A model ready to run, on this node or in a group that it leads, and its streams.
@@ -206,6 +206,17 @@ impl Engine {
         let StageInfo { plan, threads, .. } = self.stage.transformer.about();
         let arena_bytes = self.stage.transformer.arena_bytes();
         EngineInfo { isa: self.isa(), threads, kv: plan.kv, arena_bytes, weights }
+    }
+
+    /// Has the device that `open` opens compute the last layers, as many as it takes. Streams' KV is lost.
+    ///
+    /// # Errors
+    /// If the device cannot be used, or the machine does not have enough memory. Nothing is changed then.
+    ///
+    /// # Panics
+    /// If there is a device, or the engine leads a team.
+    pub fn use_device(&mut self, open: OpenDevice) -> Result<(), StartError> {
+        self.stage.transformer.use_device(open)
     }
 
     /// Name of the device beside the CPUs, and the number of layers that it computes; `None` if there is none.

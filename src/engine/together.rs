@@ -151,7 +151,7 @@ impl Engine {
         held: &mut Held,
         tell: &mut dyn FnMut(&Notice),
     ) -> Result<(), NodeError> {
-        let wish = Some(self.model().share().layers.clone());
+        let wish = Some(self.stage.about().share.layers.clone());
         let place = RefCell::new(place.clone());
         let prepare = |stage: &mut OwnStage, listener: Listener<'_>| {
             place.borrow().prepare(&mut stage.transformer, listener)

@@ -42,11 +42,11 @@ pub trait Stage {
     /// If a tensor's bytes do not match its checksum, or the caller ended the work.
     fn check_weights(&self, is_interrupted: &dyn Fn() -> bool) -> Result<(), CheckError>;
 
-    /// Waits until all boards that compute the stage are ready. `false` if one was lost since the last call,
-    /// so that the streams' KV is lost.
+    /// Waits until all boards and devices that compute the stage are ready. `false` if one was lost since the last
+    /// call, so that the streams' KV is lost.
     ///
     /// # Errors
-    /// If a board cannot take its part, or the wait is interrupted.
+    /// If a board cannot take its part, the machine cannot take that of a lost device, or the wait is interrupted.
     fn assemble(&mut self) -> Result<bool, AssembleError> {
         Ok(true)
     }
@@ -140,6 +140,8 @@ pub enum AssembleError {
     Interrupted,
     /// A node cannot take its part.
     Refused,
+    /// The machine does not have enough memory for the layers of a device that failed.
+    Memory,
 }
 
 /// Place of a layer's part of a page in the KV cache.

@@ -18,7 +18,7 @@ use super::pass::{Pass, Positions};
 use super::plan::{PageChange, Plan};
 use super::precision::Precision;
 use super::rope::Frequencies;
-use super::stage::{KvPlace, Stage, StageInfo, StatePlace};
+use super::stage::{AssembleError, KvPlace, Stage, StageInfo, StatePlace};
 use super::start_error::StartError;
 use super::state::States;
 use super::team::Team;
@@ -51,6 +51,8 @@ struct Beside {
     device: Box<dyn Device>,
     open: OpenDevice,
     share: Share,
+    /// Why the device failed, if it did.
+    failure: Option<String>,
 }
 
 impl Transformer {
@@ -397,6 +399,14 @@ impl Stage for Transformer {
             Some(beside) => beside.device.model().check(&[], &self.pool, is_interrupted),
             None => Ok(()),
         }
+    }
+
+    /// Takes back the layers of a device that failed.
+    fn assemble(&mut self) -> Result<bool, AssembleError> {
+        self.without_failed_device().map_err(|error| {
+            log::warn!("the CPU cannot compute a lost device's layers: {error}");
+            AssembleError::Memory
+        })
     }
 
     /// All threads poll before each piece of a layer's work.

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod device;
 mod golden;
 mod ring;
 #[cfg(feature = "pickle")]

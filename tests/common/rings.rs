@@ -421,7 +421,7 @@ fn meshes(n: usize, share: &Model) -> Vec<Mesh> {
 }
 
 /// A worker's engine; the ring's settings come later.
-fn worker(share: Model, place: &WeightsPlace) -> Engine {
+pub(crate) fn worker(share: Model, place: &WeightsPlace) -> Engine {
     let options =
         Options { ctx_len: Some(1), batch: Some(1), threads: Some(1), ..Options::default() };
     let mut engine = Engine::new(Arc::new(share), &options).unwrap();
@@ -440,12 +440,22 @@ pub(crate) const LIMITS: Limits = Limits { ctx_len: 512, n_streams: 8, max_batch
 
 /// Runs layers on this machine's CPUs.
 pub(crate) fn work(
-    mut telling: Telling,
+    telling: Telling,
     (share, place): (Model, WeightsPlace),
     endpoint: Box<dyn Endpoint>,
     is_interrupted: &AtomicBool,
 ) {
-    let mut engine = worker(share, &place);
+    work_with(worker(share, &place), telling, place, endpoint, is_interrupted);
+}
+
+/// Works with this engine.
+pub(crate) fn work_with(
+    mut engine: Engine,
+    mut telling: Telling,
+    place: WeightsPlace,
+    endpoint: Box<dyn Endpoint>,
+    is_interrupted: &AtomicBool,
+) {
     if let Some((mesh, options)) = telling.lead.take() {
         engine.lead(mesh, options).unwrap();
     }

@@ -262,7 +262,7 @@ impl RingMaster {
 
     /// Waits until all boards of this node are ready; `false` if their KV is lost.
     fn assemble(&mut self, stage: &mut OwnStage) -> Result<bool, StepError> {
-        let (assembled, _) = self.node.compute(|| stage.assemble_team());
+        let (assembled, _) = self.node.compute(|| stage.assemble_parts());
         let is_intact = assembled?;
         if !is_intact {
             self.held.clear();
@@ -270,11 +270,14 @@ impl RingMaster {
         Ok(is_intact)
     }
 
-    /// Starts again after this node's boards lost their KV. Once all are back, everything is recomputed.
+    /// Starts again after this node's boards or its device lost their KV. Once all are back, everything is recomputed.
     fn begin_anew(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
-        self.assemble(stage)?;
-        self.master.begin_anew();
-        Ok(())
+        let assembled = self.assemble(stage);
+        // An interrupted batch is computed later. No other batch can build on one that is lost.
+        if !matches!(assembled, Err(StepError::Interrupted)) {
+            self.master.begin_anew();
+        }
+        assembled.map(drop)
     }
 
     /// Gives the nodes other layers, and waits until the ring is open again. `layers` are in the ring's
@@ -501,7 +504,9 @@ impl RingMaster {
         let machine = (self.user.meter)(false);
         match result {
             Ok(()) => {}
-            Err(ForwardError::Gather(_)) => return self.begin_anew(stage),
+            Err(ForwardError::Gather(_) | ForwardError::Device(_)) => {
+                return self.begin_anew(stage);
+            }
             Err(ForwardError::Interrupted) => return Err(StepError::Interrupted),
             // The batch will never be computed: nothing can build on it.
             Err(error) => {

@@ -221,7 +221,7 @@ impl<S: Stage> StageRows<'_, S> {
                 }
             }
             Err(ForwardError::Interrupted) => return false,
-            // A board of the node's team is lost. Or the plan changed: the spans were checked against it.
+            // A device or a board of the node's team is lost. Or the plan changed: the spans were checked against it.
             Err(_) => {
                 self.held.clear();
                 self.restored = None;
@@ -264,6 +264,7 @@ impl<S: Stage> StageRows<'_, S> {
                 }
                 Err(AssembleError::Interrupted) => return false,
                 Err(AssembleError::Refused) => status = Status::Team,
+                Err(AssembleError::Memory) => status = Status::Memory,
             }
         }
         let mut line = line(self.stage, self.options.name);

@@ -33,7 +33,7 @@ impl Transformer {
             self.packed = PackedWeights::of_model(&model);
         }
         self.model = model;
-        self.beside = Some(Beside { device, open, share: whole });
+        self.beside = Some(Beside { device, open, share: whole, failure: None });
         Ok(())
     }
 
@@ -47,20 +47,21 @@ impl Transformer {
         }
     }
 
-    /// Takes back the layers of the device beside the CPUs, which has failed. Their weights are used unpacked. The
-    /// streams' KV is lost.
+    /// Takes back the layers of the device beside the CPUs if it has failed; `false` then, because the streams' KV is
+    /// lost. The layers' weights are used unpacked.
     ///
     /// # Errors
     /// If the model's file cannot be mapped again, or the machine does not have enough memory. Nothing is changed then.
-    pub fn take_back(&mut self) -> Result<(), StartError> {
-        let Some(Beside { share, .. }) = &self.beside else { return Ok(()) };
+    pub fn without_failed_device(&mut self) -> Result<bool, StartError> {
+        let Some(Beside { share, failure: Some(why), .. }) = &self.beside else { return Ok(true) };
         let model = Arc::new(self.model.view_of(share.clone()).map_err(StartError::Share)?);
         self.memory = allocate(&model, &self.plan, None)?;
         if model.packed_for().is_some() {
             self.packed = PackedWeights::of_model(&model);
         }
+        log::warn!("{why}; the CPU computes all layers from now on");
         (self.model, self.beside) = (model, None);
-        Ok(())
+        Ok(false)
     }
 
     /// Name of the device beside the CPUs, and the number of layers that it computes.
@@ -91,6 +92,18 @@ impl Transformer {
         let (pass, buffers) = self.begin(spans);
         let x = &mut buffers.x[..pass.m * dim];
         let result = beside.device.run_layers(spans, x, is_interrupted);
+        self.put_beside(beside, result)
+    }
+
+    /// Puts the device back after a pass. Notes whether it failed.
+    fn put_beside(
+        &mut self,
+        mut beside: Beside,
+        result: Result<(), ForwardError>,
+    ) -> Result<(), ForwardError> {
+        if let Err(ForwardError::Device(why)) = &result {
+            beside.failure = Some(why.clone());
+        }
         self.beside = Some(beside);
         result
     }
@@ -110,8 +123,7 @@ impl Transformer {
             0 => Ok(()),
             _ => beside.device.classify(x, logits),
         };
-        self.beside = Some(beside);
-        result?;
+        self.put_beside(beside, result)?;
         let (pass, buffers) = self.begin(&[]);
         let logits = &mut buffers.logits[..m * vocab_size];
         pass.cap_logits(logits);

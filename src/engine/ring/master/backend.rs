@@ -66,7 +66,7 @@ impl Backend for RingMaster {
                     return Ok((&self.results.spans, stage.transformer.last_logits(wanted)));
                 }
                 // Nothing else is computed before the rows are taken.
-                Err(ForwardError::Gather(_)) => {
+                Err(ForwardError::Gather(_) | ForwardError::Device(_)) => {
                     self.begin_anew(stage)?;
                     self.drive(stage, Goal::Open)?;
                 }
