@@ -4,10 +4,11 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ureq::http::Response;
+use ureq::http::{Response, Uri};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Error};
 
+use super::proxy::NamedProxy;
 use super::shared::Shared;
 use crate::store::error::StoreError;
 
@@ -32,6 +33,7 @@ pub(super) struct Client {
     /// `scheme://HOST[:PORT]` of the hub or registry: the token is for it alone.
     origin: String,
     token: Option<String>,
+    proxy: Option<NamedProxy>,
 }
 
 /// An answer whose body was not read yet.
@@ -64,7 +66,12 @@ impl From<StoreError> for Trouble {
 }
 
 impl Client {
-    pub(super) fn new(origin: &str, token: Option<String>) -> Client {
+    /// Sends requests to `origin`, by the proxy that the environment names.
+    ///
+    /// # Errors
+    /// If the environment names one that cannot be used.
+    pub(super) fn new(origin: &str, token: Option<String>) -> Result<Client, StoreError> {
+        let proxy = NamedProxy::of_environment(origin)?;
         let tls = TlsConfig::builder().root_certs(roots()).build();
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -74,8 +81,10 @@ impl Client {
             .timeout_per_read(Some(SILENCE))
             .user_agent(concat!("leap/", env!("CARGO_PKG_VERSION")))
             .tls_config(tls)
+            .proxy(proxy.as_ref().map(|named| named.proxy.clone()))
             .build();
-        Client { agent: config.into(), origin: origin.trim_end_matches('/').to_owned(), token }
+        let origin = origin.trim_end_matches('/').to_owned();
+        Ok(Client { agent: config.into(), origin, token, proxy })
     }
 
     pub(super) fn origin(&self) -> &str {
@@ -113,7 +122,7 @@ impl Client {
                 request = request.header("authorization", format!("Bearer {token}"));
             }
             let request = request.config().timeout_global(time).build();
-            let response = request.call().map_err(|e| failed(&e, host(&url)))?;
+            let response = request.call().map_err(|e| self.failed(&e, &url))?;
             let answer = Answer { status: response.status().as_u16(), response };
             if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
                 return Ok(answer);
@@ -127,6 +136,19 @@ impl Client {
             })?;
         }
         Err(StoreError::Runtime(format!("{} redirects too often", host(&url))).into())
+    }
+
+    /// The failure of a request to `url`.
+    fn failed(&self, error: &Error, url: &str) -> Trouble {
+        let is_spared =
+            |named: &&NamedProxy| url.parse().is_ok_and(|url: Uri| named.proxy.is_no_proxy(&url));
+        let proxy = self.proxy.as_ref().filter(|named| !is_spared(named));
+        match (failed(error, host(url)), proxy) {
+            (Trouble::Connection(why), Some(named)) => {
+                Trouble::Connection(format!("{why}, {}", named.words()))
+            }
+            (trouble, _) => trouble,
+        }
     }
 
     /// The body of the answer to `GET url`; it may have `bytes_max` bytes.
@@ -258,10 +280,6 @@ fn roots() -> RootCerts {
 fn failed(error: &Error, host: &str) -> Trouble {
     let why = match error {
         Error::HostNotFound => NO_ADDRESS.to_owned(),
-        Error::InvalidProxyUrl | Error::ConnectProxyFailed(_) => {
-            let why = format!("the proxy that HTTPS_PROXY or ALL_PROXY names: {error}");
-            return StoreError::Runtime(why).into();
-        }
         Error::Tls(_) | Error::Rustls(_) => {
             return StoreError::Runtime(untrusted(&error.to_string(), host)).into();
         }

@@ -66,7 +66,7 @@ pub(super) fn pull(
         let found = cache.find(name, &|| *room)?;
         return found.map(|_| ()).ok_or(StoreError::Runtime(why));
     }
-    let client = Arc::new(Client::new(&endpoint()?, token()?));
+    let client = Arc::new(Client::new(&endpoint()?, token()?)?);
     let listing = list(&client, name, shared)?;
     let files = wanted_files(name, &listing, room, shared)?;
     let repo = cache.repo(&name.repo);

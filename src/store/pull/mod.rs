@@ -7,6 +7,7 @@ mod client;
 mod disk;
 mod hub;
 mod pieces;
+mod proxy;
 mod registry;
 mod shared;
 mod transfer;

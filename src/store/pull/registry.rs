@@ -19,7 +19,7 @@ pub(super) fn pull(name: &OllamaName, shared: &Arc<Shared>) -> Result<(), StoreE
     let store = OllamaStore::of_user();
     let store = store.ok_or_else(|| StoreError::Runtime("HOME is not set".to_owned()))?;
     let OllamaName { host, namespace, model, tag } = name;
-    let client = Arc::new(Client::new(&format!("https://{host}"), None));
+    let client = Arc::new(Client::new(&format!("https://{host}"), None)?);
     let base = format!("{}/v2/{namespace}/{model}", client.origin());
     let url = format!("{base}/manifests/{tag}");
     let body = client.body((&url, &[("accept", MANIFEST)]), MANIFEST_BYTES, shared);
