@@ -9,9 +9,10 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::answer::Sent;
+use super::asked::Asked;
 use super::error::ApiError;
 use super::fields::{Fields, token_id};
-use super::http::{Connection, Reply, Request};
+use super::http::{Connection, Reply};
 use super::service::Service;
 use super::vectors::EmbedTicket;
 use crate::engine::{TextIds, VectorForm};
@@ -40,7 +41,7 @@ pub(super) fn check(service: &Service, path: &str) -> Result<(), ApiError> {
 pub(super) fn openai(
     service: &Service,
     connection: &mut Connection,
-    (_, body): (&Request, &Value),
+    Asked { body, .. }: Asked<'_>,
 ) -> Result<Sent, ApiError> {
     let fields = Fields::of(body, "")?;
     service.check_model(&fields, "model")?;
@@ -78,7 +79,7 @@ pub(super) fn openai(
 pub(super) fn ollama(
     service: &Service,
     connection: &mut Connection,
-    (_, body): (&Request, &Value),
+    Asked { body, waited, .. }: Asked<'_>,
 ) -> Result<Sent, ApiError> {
     let start = Instant::now();
     let fields = Fields::of(body, "")?;
@@ -98,10 +99,11 @@ pub(super) fn ollama(
         text.push_str(if index == 0 { "" } else { "," });
         put(&mut text, vector);
     }
-    let nanoseconds = start.elapsed().as_nanos();
+    let total = (waited + start.elapsed()).as_nanos();
+    let load = waited.as_nanos();
     let _ = write!(
         text,
-        r#"],"total_duration":{nanoseconds},"load_duration":0,"prompt_eval_count":{n_tokens}}}"#
+        r#"],"total_duration":{total},"load_duration":{load},"prompt_eval_count":{n_tokens}}}"#
     );
     Ok(Sent::Reply(Reply::text("application/json", text)))
 }
@@ -110,7 +112,7 @@ pub(super) fn ollama(
 pub(super) fn old_ollama(
     service: &Service,
     connection: &mut Connection,
-    (_, body): (&Request, &Value),
+    Asked { body, .. }: Asked<'_>,
 ) -> Result<Sent, ApiError> {
     let fields = Fields::of(body, "")?;
     service.check_model(&fields, "model")?;

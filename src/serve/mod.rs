@@ -8,6 +8,7 @@
 
 mod access;
 mod answer;
+mod asked;
 mod divide;
 mod early;
 mod embed_job;

@@ -57,6 +57,8 @@ pub(super) struct Lease<'m> {
     models: &'m Models,
     id: u64,
     service: Arc<Service>,
+    /// How long the request waited for the model.
+    pub(super) waited: Duration,
 }
 
 /// A loaded model, as it is shown.
@@ -218,7 +220,8 @@ impl Models {
                 if self.several.is_some() {
                     self.table().keep(id, keep.unwrap_or_default());
                 }
-                return Ok(Some(Lease { models: self, id, service }));
+                let waited = wait.since.elapsed();
+                return Ok(Some(Lease { models: self, id, service, waited }));
             }
             if look_after().is_err() {
                 return Ok(None);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::answer::{Protocol, Sent, Whole, deliver};
+use super::asked::Asked;
 use super::divide::{Divider, Piece};
 use super::error::ApiError;
 use super::fields::{Fields, strings};
@@ -195,13 +196,14 @@ impl Form {
         &self,
         to: (&Service, &mut Connection, &Request),
         ChatJob { job, divider }: ChatJob,
-        is_chat: bool,
+        (is_chat, waited): (bool, Duration),
     ) -> Result<Sent, ApiError> {
         let mut protocol = Ollama {
             is_chat,
             model: to.0.model.about.name.clone(),
             prompt_tokens: job.prompt.len(),
             calls: Vec::new(),
+            waited,
             teller: job.n_likeliest.map(|_| Arc::clone(&to.0.model.tokenizer)),
         };
         deliver(to, (vec![job], divider), (&mut protocol, self.is_streamed))
@@ -265,7 +267,7 @@ fn object((model, is_chat): (&str, bool), text: &str, is_done: bool) -> Value {
 pub(super) fn chat(
     service: &Service,
     connection: &mut Connection,
-    (request, body): (&Request, &Value),
+    Asked { request, body, waited }: Asked<'_>,
 ) -> Result<Sent, ApiError> {
     let fields = Fields::of(body, "")?;
     if fields.array("messages")?.unwrap_or_default().is_empty() {
@@ -274,7 +276,7 @@ pub(super) fn chat(
     let form = Form::read(service, &fields, Tools::read(&fields)?)?;
     let messages = service.messages(&fields)?;
     let job = service.chat_job(&messages, &form.wish)?;
-    form.deliver((service, connection, request), job, true)
+    form.deliver((service, connection, request), job, (true, waited))
 }
 
 /// `POST /api/generate`. As in Ollama the prompt is a user's message, unless `raw` makes it a text to
@@ -282,7 +284,7 @@ pub(super) fn chat(
 pub(super) fn generate(
     service: &Service,
     connection: &mut Connection,
-    (request, body): (&Request, &Value),
+    Asked { request, body, waited }: Asked<'_>,
 ) -> Result<Sent, ApiError> {
     let fields = Fields::of(body, "")?;
     for name in ["template", "context", "images"] {
@@ -310,7 +312,7 @@ pub(super) fn generate(
             service.chat_job(&messages, &form.wish)?
         }
     };
-    form.deliver((service, connection, request), job, false)
+    form.deliver((service, connection, request), job, (false, waited))
 }
 
 /// State of an answer in Ollama's format.
@@ -322,6 +324,8 @@ struct Ollama {
     calls: Vec<CallPiece>,
     /// Names tokens in log probabilities; `None` if the client does not want these.
     teller: Option<Arc<Tokenizer>>,
+    /// How long the request waited for the model.
+    waited: Duration,
 }
 
 impl Ollama {
@@ -349,8 +353,8 @@ impl Ollama {
             _ => "length",
         };
         object["done_reason"] = json!(reason);
-        object["total_duration"] = json!(ns(figures.ttft + figures.decode));
-        object["load_duration"] = json!(0);
+        object["total_duration"] = json!(ns(self.waited + figures.ttft + figures.decode));
+        object["load_duration"] = json!(ns(self.waited));
         object["prompt_eval_count"] = json!(self.prompt_tokens);
         object["prompt_eval_duration"] = json!(ns(figures.ttft));
         object["eval_count"] = json!(figures.generated_tokens);
@@ -468,7 +472,8 @@ mod tests {
     fn a_stream_that_waits_sends_pieces_without_text() {
         for is_chat in [true, false] {
             let (model, calls) = ("demo".to_owned(), Vec::new());
-            let protocol = Ollama { is_chat, model, prompt_tokens: 1, calls, teller: None };
+            let waited = Duration::ZERO;
+            let protocol = Ollama { is_chat, model, prompt_tokens: 1, calls, teller: None, waited };
             let piece: Value = serde_json::from_str(&first_line_while_waiting(protocol)).unwrap();
             let text = if is_chat { &piece["message"]["content"] } else { &piece["response"] };
             assert_eq!((text, &piece["done"]), (&json!(""), &json!(false)), "{piece}");

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::answer::{Protocol, Sent, Whole, deliver};
+use super::asked::Asked;
 use super::divide::{Divider, Piece};
 use super::error::ApiError;
 use super::fields::{Fields, strings, token_id};
@@ -154,7 +155,7 @@ impl Form {
 pub(super) fn chat(
     service: &Service,
     connection: &mut Connection,
-    (request, body): (&Request, &Value),
+    Asked { request, body, .. }: Asked<'_>,
 ) -> Result<Sent, ApiError> {
     let fields = Fields::of(body, "")?;
     let form = Form::read(service, &fields, (usize::MAX, odds::chat_wish(&fields)?))?;
@@ -167,7 +168,7 @@ pub(super) fn chat(
 pub(super) fn complete(
     service: &Service,
     connection: &mut Connection,
-    (request, body): (&Request, &Value),
+    Asked { request, body, .. }: Asked<'_>,
 ) -> Result<Sent, ApiError> {
     /// OpenAI's default number of tokens.
     const N_PREDICT: usize = 16;

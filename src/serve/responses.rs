@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::answer::{Sent, deliver};
+use super::asked::Asked;
 use super::error::ApiError;
 use super::fields::{Fields, strings};
-use super::http::{Connection, Request};
+use super::http::Connection;
 use super::items::Response;
 use super::messages::{Conversation, Message, UNKNOWN_TOOL, text_of};
 use super::neutral;
@@ -17,7 +18,7 @@ use super::wish::{TextForm, Thinking, Wish, first_length, rules, sampling, templ
 pub(super) fn respond(
     service: &Service,
     connection: &mut Connection,
-    (request, body): (&Request, &Value),
+    Asked { request, body, .. }: Asked<'_>,
 ) -> Result<Sent, ApiError> {
     let fields = Fields::of(body, "")?;
     neutral::check_responses(&fields)?;

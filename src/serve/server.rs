@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::access::{AccessLog, Answered};
 use super::answer::Sent;
+use super::asked::Asked;
 use super::early::{self, Early};
 use super::error::ApiError;
 use super::fields::Fields;
@@ -323,7 +324,7 @@ impl Server {
     }
 
     fn post(&self, connection: &mut Connection, request: &Request) -> Result<Sent, ApiError> {
-        type Endpoint = fn(&Service, &mut Connection, (&Request, &Value)) -> Result<Sent, ApiError>;
+        type Endpoint = fn(&Service, &mut Connection, Asked<'_>) -> Result<Sent, ApiError>;
         let (models, path) = (&self.models, request.path.as_str());
         let endpoint: Endpoint = match path {
             "/v1/chat/completions" => openai::chat,
@@ -348,7 +349,8 @@ impl Server {
         match models.lease(wanted, &mut || early.look_after(connection))? {
             Some(service) => {
                 embeddings::check(&service, path)?;
-                endpoint(&service, connection, (request, &body))
+                let asked = Asked { request, body: &body, waited: service.waited };
+                endpoint(&service, connection, asked)
             }
             None => Ok(Sent::Gone),
         }

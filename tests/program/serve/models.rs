@@ -350,6 +350,9 @@ fn a_model_that_is_being_loaded_stops_no_other_models_answers() {
     let (mut stream, _) = served.begin_text("/v1/completions", &long);
     // One of them goes away before the model is there.
     let slow = [(); 3].map(|()| served.begin("/v1/completions", &question("slow", 1)));
+    let body =
+        json!({"model": "slow", "prompt": "Once", "stream": false, "options": {"num_predict": 2}});
+    let mut timed = served.begin("/api/generate", &body);
     served.said("waiting for another process");
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
@@ -364,6 +367,13 @@ fn a_model_that_is_being_loaded_stops_no_other_models_answers() {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
+    let mut answer = String::new();
+    timed.read_to_string(&mut answer).unwrap();
+    let answer: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let nanoseconds = |name: &str| answer[format!("{name}_duration")].as_u64().unwrap();
+    let parts = ["load", "prompt_eval", "eval"].map(nanoseconds);
+    assert!(parts[0] > 0, "{answer}");
+    assert_eq!(nanoseconds("total"), parts.iter().sum::<u64>());
     assert_eq!(counter(&served, "leap_model_loads_total", "slow"), 1);
     wait_for_loaded(&served, &["demo", "draft", "slow"]);
 }
