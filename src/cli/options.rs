@@ -8,6 +8,10 @@ use super::{Failure, counted, note, warn};
 use crate::arena::Exhausted;
 use crate::channel::PORT_DEFAULT;
 use crate::engine::{DeviceChoice, Engine, EngineError, Options};
+#[cfg(feature = "tools")]
+use crate::export::go_template;
+#[cfg(feature = "tools")]
+use crate::format::Suggested;
 use crate::format::model::{Ends, Weights};
 use crate::format::{ChatTemplate, Date, text_without_mark};
 use crate::kernels::Isa;
@@ -133,10 +137,38 @@ pub(super) fn chat_template(name: &str) -> Result<ChatChoice, String> {
     if path.is_file() {
         let bytes = read_file(path).map_err(|e| format!("{name}: {e}"))?;
         let text = String::from_utf8(bytes).map_err(|_| format!("{name}: not UTF-8"))?;
-        return Ok(ChatChoice::Text(text_without_mark(&text).to_owned()));
+        return chat_text(text_without_mark(&text)).map_err(|e| format!("{name}: {e}"));
     }
     let known: Vec<&str> = ChatTemplate::ALL.iter().map(|t| t.name()).collect();
     Err(format!("{name:?} is neither a file nor one of {}", known.join(", ")))
+}
+
+/// The chat template of this text, in Jinja's language or in Go's as Ollama's are.
+#[cfg(feature = "tools")]
+fn chat_text(text: &str) -> Result<ChatChoice, String> {
+    if !go_template::is_go_template(text) {
+        return Ok(ChatChoice::Text(text.to_owned()));
+    }
+    let jinja = go_template::jinja(text)?;
+    jinja.map(ChatChoice::Text).ok_or_else(|| "writes the user's text alone".to_owned())
+}
+
+/// The template that comes with a model of Ollama, unless there is none or it cannot run: `tell` gets the reason then.
+#[cfg(feature = "tools")]
+pub(super) fn template_of(suggested: &Suggested, tell: impl Fn(&str)) -> Option<ChatChoice> {
+    match go_template::jinja(suggested.template.as_ref()?) {
+        Ok(jinja) => jinja.map(ChatChoice::Text),
+        Err(why) => {
+            tell(&format!("leap: the template in the model's file is used, not Ollama's: {why}"));
+            None
+        }
+    }
+}
+
+/// The chat template of this text, in Jinja's language.
+#[cfg(not(feature = "tools"))]
+fn chat_text(text: &str) -> Result<ChatChoice, String> {
+    Ok(ChatChoice::Text(text.to_owned()))
 }
 
 /// Parses the objective of a plan.

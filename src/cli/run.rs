@@ -96,10 +96,19 @@ impl Run {
         suggested.top_p = suggested.top_p.filter(|_| !is_given("--top-p"));
         suggested.top_k = suggested.top_k.filter(|_| !is_given("--top-k"));
         suggested.system = suggested.system.filter(|_| self.chat && !is_given("--system"));
+        suggested.template =
+            suggested.template.filter(|_| self.chat && !is_given("--chat-template"));
         let words = suggested.words();
         if !self.quiet && !words.is_empty() {
             note(&format!("leap: the model's settings: {words}"));
         }
+        let tell = |what: &str| {
+            if !self.quiet {
+                note(what)
+            }
+        };
+        self.chat_template =
+            self.chat_template.take().or_else(|| options::template_of(&suggested, tell));
         self.temp = suggested.temperature.unwrap_or(self.temp);
         self.top_p = suggested.top_p.unwrap_or(self.top_p);
         self.top_k = suggested.top_k.unwrap_or(self.top_k);

@@ -16,6 +16,8 @@ use super::model_files::{self, Loaded};
 #[cfg(feature = "tools")]
 use super::names;
 #[cfg(feature = "tools")]
+use super::options::ChatChoice;
+#[cfg(feature = "tools")]
 use super::served_names;
 use super::weights::{self, Words};
 use super::{Failure, note, options, overwritten, prefixes, warn};
@@ -329,7 +331,18 @@ impl ServedModels {
         let seen = self.look(path).map_err(Failure::Input)?;
         let listed = self.listed(name, path, &seen).map_err(Failure::Input)?;
         let file = model_file(path, *is_quiet)?;
-        let Loaded { model, tokenizer, chat_template, .. } = model_files::load(Some(&file), None)?;
+        let mut loaded = model_files::load(Some(&file), None)?;
+        let suggested = self.suggested(name, path);
+        #[cfg(feature = "tools")]
+        loaded.choose_template(
+            options::template_of(&suggested, |what| {
+                if !is_quiet {
+                    note(what)
+                }
+            })
+            .as_ref(),
+        )?;
+        let Loaded { model, tokenizer, chat_template, .. } = loaded;
         overwritten::watch(Some(&file), &model);
         let (options, memory) = self.sizes(model.header())?;
         let (cache, huge) = (options.cache.clone(), options.huge);
@@ -355,7 +368,7 @@ impl ServedModels {
             note(&format!("leap: {name} is loaded in {seconds:.1} s and takes {mb:.1} MB"));
         }
         let words = (tokenizer, chat_template);
-        let model = served(listed.about, model.header(), words, self.suggested(name, path));
+        let model = served(listed.about, model.header(), words, suggested);
         Ok(LoadedModel { machine, model })
     }
 
@@ -380,14 +393,18 @@ impl ServedModels {
         let seen = self.look(path).map_err(Failure::Input)?;
         let ListedModel { about, ctx_len, .. } =
             self.listed(name, path, &seen).map_err(Failure::Input)?;
-        let (header, tokenizer) = header_and_tokenizer(path)?;
+        let (header, mut tokenizer) = header_and_tokenizer(path)?;
         let vocab_size = header.vocab_size;
-        let words = (Arc::new(tokenizer), header.chat_template);
-        Ok(DescribedModel {
-            model: served(about, &header, words, self.suggested(name, path)),
-            ctx_len,
-            vocab_size,
-        })
+        let suggested = self.suggested(name, path);
+        let mut chat_template = header.chat_template;
+        #[cfg(feature = "tools")]
+        {
+            let choice = options::template_of(&suggested, |_| {});
+            chat_template =
+                ChatChoice::apply(choice.as_ref(), &mut tokenizer)?.unwrap_or(chat_template);
+        }
+        let words = (Arc::new(tokenizer), chat_template);
+        Ok(DescribedModel { model: served(about, &header, words, suggested), ctx_len, vocab_size })
     }
 }
 

@@ -26,6 +26,7 @@ mod error;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod gguf;
+pub(crate) mod go_template;
 mod job;
 mod json;
 mod names;

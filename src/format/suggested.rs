@@ -13,6 +13,8 @@ pub(crate) struct Suggested {
     pub(crate) stop_strings: Vec<String>,
     /// Instructions for conversations that begin without any.
     pub(crate) system: Option<String>,
+    /// Template of conversations, in Go's language as Ollama's are.
+    pub(crate) template: Option<String>,
 }
 
 /// Most characters of the instructions that a notice shows.
@@ -23,7 +25,7 @@ impl Suggested {
     /// The settings in words; empty if there are none.
     #[cfg(feature = "tools")]
     pub(crate) fn words(&self) -> String {
-        let Suggested { temperature, top_p, top_k, stop_strings, system } = self;
+        let Suggested { temperature, top_p, top_k, stop_strings, system, template } = self;
         let mut all = Vec::new();
         all.extend(temperature.map(|value| format!("temperature {value}")));
         all.extend(top_p.map(|value| format!("top-p {value}")));
@@ -34,6 +36,7 @@ impl Suggested {
             None => text.clone(),
         };
         all.extend(system.as_ref().map(|text| format!("instructions {:?}", shown(text))));
+        all.extend(template.as_ref().map(|_| "a template of conversations".to_owned()));
         all.join(", ")
     }
 }

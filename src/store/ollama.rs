@@ -11,7 +11,7 @@ use super::error::StoreError;
 use super::found::FoundModel;
 use super::name::ModelName;
 use super::name::OllamaName;
-use super::parameters::{self, PARAMETERS, SYSTEM, TEXT_BYTES};
+use super::parameters::{self, CONFIG, PARAMETERS, SYSTEM, TEMPLATE, TEXT_BYTES};
 use super::paths::{
     FILE_MAX, check_inside, folder_of, home, is_hash, lines_of, names_in, small_file,
 };
@@ -109,15 +109,21 @@ impl OllamaStore {
     fn suggested(&self, manifest: &Manifest) -> Result<Suggested, StoreError> {
         let parameters = self.text(manifest, PARAMETERS)?;
         let suggested = parameters.map_or_else(Suggested::default, |p| parameters::suggested(&p));
-        let system = self.text(manifest, SYSTEM)?.and_then(parameters::system);
-        Ok(Suggested { system, ..suggested })
+        let system = self.text(manifest, SYSTEM)?.and_then(parameters::text);
+        let config = self.text(manifest, CONFIG)?;
+        let template = match config.is_some_and(|config| parameters::has_renderer(&config)) {
+            true => None,
+            false => self.text(manifest, TEMPLATE)?.and_then(parameters::text),
+        };
+        Ok(Suggested { system, template, ..suggested })
     }
 
-    /// Contents of the first layer of this media type, if it is there and short.
+    /// Contents of the first layer of this media type, if it can be read and is short.
     fn text(&self, manifest: &Manifest, kind: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let layer = manifest.layers.iter().find(|layer| layer.kind == kind);
         let Some(path) = layer.map(|layer| self.blob_path(&layer.sha256)) else { return Ok(None) };
-        let bytes = small_file(&path, TEXT_BYTES)?;
+        // The model can be used without it.
+        let bytes = small_file(&path, TEXT_BYTES).unwrap_or_default();
         if bytes.is_some() {
             check_inside(&path, &self.places())?;
         }

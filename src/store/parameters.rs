@@ -8,6 +8,10 @@ use crate::format::{Suggested, json};
 pub(super) const PARAMETERS: &str = "application/vnd.ollama.image.params";
 /// Media type of the layer with the instructions.
 pub(super) const SYSTEM: &str = "application/vnd.ollama.image.system";
+/// Media type of the layer with the template of conversations.
+pub(super) const TEMPLATE: &str = "application/vnd.ollama.image.template";
+/// Media type of the configuration, of which one field says whether Ollama uses the template.
+pub(super) const CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 /// Longest of these files.
 pub(super) const TEXT_BYTES: u64 = 64 << 10;
 /// Most values in the parameters.
@@ -39,11 +43,19 @@ pub(super) fn suggested(bytes: &[u8]) -> Suggested {
             .map(str::to_owned)
             .collect(),
         system: None,
+        template: None,
     }
 }
 
-/// The instructions in `bytes`; `None` if they are empty or no text.
-pub(super) fn system(bytes: Vec<u8>) -> Option<String> {
+/// Whether the configuration in `bytes` says that Ollama writes conversations by a part of its program, not by the
+/// template.
+pub(super) fn has_renderer(bytes: &[u8]) -> bool {
+    let config = json::parse(bytes, VALUES).unwrap_or_default();
+    config["renderer"].as_str().is_some_and(|name| !name.is_empty())
+}
+
+/// The instructions or the template in `bytes`; `None` if they are empty or no text.
+pub(super) fn text(bytes: Vec<u8>) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|text| !text.trim().is_empty())
 }
 

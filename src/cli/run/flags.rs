@@ -74,8 +74,9 @@ pub(in crate::cli) struct Run {
     /// instructions for the whole conversation
     #[argh(option, short = 's')]
     pub(super) system: Option<String>,
-    /// chat template instead of the model's: a file in Jinja's language, or none, llama2, llama3,
-    /// mistral-v1, mistral-v3, zephyr, chatml, qwen3, smollm3, granite, gemma, phi3, phi4, harmony
+    /// chat template instead of the model's: a file in Jinja's language or in Go's, or none, llama2,
+    /// llama3, mistral-v1, mistral-v3, zephyr, chatml, qwen3, smollm3, granite, gemma, phi3, phi4,
+    /// harmony
     #[argh(option, from_str_fn(options::chat_template))]
     pub(super) chat_template: Option<ChatChoice>,
     /// thoughts of a model that thinks before it answers: on (shown, dimmed on a terminal), off, or

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{FOX, export, generated, pipe, run};
 use crate::common::folder::Folder;
+use crate::common::models::package;
 
 #[test]
 fn conversation_keeps_what_it_has_computed() {
@@ -81,4 +82,29 @@ fn thoughts_are_for_models_that_have_them() {
     let ran = run(&["run", &gptoss, "-c", "--think", "off", "-p", "Hi"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.err.contains("always thinks"), "{ran:?}");
+}
+
+/// Templates in Go's language write what Go's own package makes of them.
+#[test]
+fn templates_in_gos_language_write_what_go_writes() {
+    let folder = Folder::new();
+    let fixtures = std::fs::read(package("tests/golden/go-templates.json")).unwrap();
+    let fixtures: Vec<Value> = serde_json::from_slice(&fixtures).unwrap();
+    assert_eq!(fixtures.len(), 4);
+    for fixture in &fixtures {
+        let name = fixture["name"].as_str().unwrap();
+        folder.write(name, fixture["template"].as_str().unwrap());
+        let rendered = fixture["rendered"].as_array().unwrap();
+        let talks = rendered.iter().map(|one| {
+            let mut talk = one["talk"].clone();
+            talk["now"] = "2026-03-09".into();
+            format!("{talk}\n")
+        });
+        let template = folder.join(name);
+        let tokenizer = ["tokenizer", "models/demo.tokenizer.bin", "--chat", "--text"];
+        let args = [&tokenizer[..], &["--chat-template", template.to_str().unwrap()]].concat();
+        let ran = pipe(&args, talks.collect::<String>()).succeeds();
+        let texts = rendered.iter().map(|one| format!("{}\n", one["text"]));
+        assert_eq!(ran.out, texts.collect::<String>(), "{name}");
+    }
 }

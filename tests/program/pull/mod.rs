@@ -1,5 +1,6 @@
 //! Models by name, and their downloads from a stand-in for the hub and the registry.
 
+mod proxy;
 mod stand_in;
 
 use std::fs;
@@ -241,6 +242,70 @@ fn models_of_one_file_keep_their_own_instructions() {
             answer["prompt_eval_count"].as_u64().unwrap_or_else(|| panic!("{text}"))
         };
         assert!(n_prompt(told) > n_prompt(plain), "{models}");
+    }
+}
+
+/// Conversations are in the template that Ollama has for a model, if it can run.
+#[test]
+fn conversations_of_ollamas_models_are_in_its_template() {
+    const TEMPLATE: &str = "{{ if .System }}[{{ .System }}]{{ end }}{{ range $i, $m := .Messages }}\
+        {{ $i }} says {{ .Role }}: {{ $m.Content }}; {{ end }}the answer is ";
+    let hub = StandIn::start();
+    let gguf = chatting_gguf();
+    let put = |tag: &str, config: &str, template: &str| {
+        let layers = [("model", &*gguf), ("template", template.as_bytes())];
+        hub.put_ollama_of(&format!("/v2/library/tiny/manifests/{tag}"), config, &layers);
+        let name = format!("ollama:localhost:{}/library/tiny:{tag}", hub.port);
+        good(&hub, &["pull", &name]);
+        name
+    };
+    let ran = |args: &[&str]| {
+        let usual = ["run", "--chat", "-p", "hi", "-n", "1", "--json", "--threads", "1"];
+        let output = hub.leap(&[&usual, args].concat()).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{err}");
+        let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (line["prompt_tokens"].as_u64().unwrap(), err)
+    };
+    let own = hub.home.join("own.gguf");
+    fs::write(&own, &gguf).unwrap();
+    let file = hub.home.join("template");
+    fs::write(&file, TEMPLATE).unwrap();
+    let (own, file) = (own.to_str().unwrap(), file.to_str().unwrap());
+    let (short, long) = (ran(&[own]).0, ran(&[own, "--chat-template", file]).0);
+    assert_ne!(long, short);
+
+    let name = put("templated", "{}", TEMPLATE);
+    let (n, err) = ran(&[&name]);
+    assert_eq!(n, long);
+    assert!(err.contains("the model's settings: a template of conversations"), "{err}");
+    let given = ran(&[&name, "--chat-template", "zephyr"]).0;
+    assert_eq!(given, ran(&[own, "--chat-template", "zephyr"]).0);
+    let rendered = put("rendered", r#"{"renderer": "tiny"}"#, TEMPLATE);
+    assert_eq!(ran(&[&rendered]).0, short);
+    assert_eq!(ran(&[&put("prompt", "{}", "{{ .Prompt }}")]).0, short);
+    for (tag, template, why) in [
+        ("unknown", "{{ .Messages }}{{ upper .System }}", "it calls upper with 1 arguments"),
+        ("broken", "{{ if .Messages }}", "a {{if}} has no end"),
+    ] {
+        let (n, err) = ran(&[&put(tag, "{}", template)]);
+        assert_eq!(n, short, "{tag}");
+        let note = "the template in the model's file is used, not Ollama's";
+        assert!(err.contains(&format!("{note}: {why}")), "{err}");
+    }
+
+    let models = format!("a={name}");
+    for (args, model) in
+        [(&["serve", &name][..], "tiny:templated"), (&["serve", "--models", &models], "a")]
+    {
+        let mut command = hub.leap(args);
+        command.args(["--listen", "127.0.0.1:0", "--ctx", "128", "--threads", "1"]);
+        let served = Served::by(command);
+        let body = json!({"model": model, "messages": [{"role": "user", "content": "hi"}],
+            "stream": false, "options": {"num_predict": 1}});
+        let (_, text) = ask(&served.address, "POST", "/api/chat", &body.to_string());
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(answer["prompt_eval_count"].as_u64(), Some(long), "{args:?}: {text}");
     }
 }
 

@@ -109,9 +109,16 @@ impl StandIn {
         for name in ["HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "OLLAMA_MODELS", "XDG_CACHE_HOME"] {
             command.env_remove(name);
         }
-        for name in
-            ["ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "all_proxy", "https_proxy", "http_proxy"]
-        {
+        for name in [
+            "ALL_PROXY",
+            "HTTPS_PROXY",
+            "HTTP_PROXY",
+            "all_proxy",
+            "https_proxy",
+            "http_proxy",
+            "NO_PROXY",
+            "no_proxy",
+        ] {
             command.env_remove(name);
         }
         command.args(args).env("HOME", self.home.path());
@@ -130,6 +137,12 @@ impl StandIn {
 
     /// Puts a model into the registry, with the layers of Ollama's.
     pub(super) fn put_ollama(&self, path: &str, gguf: &[u8]) {
+        let params = ("params", &br#"{"stop":["<never>"]}"#[..]);
+        self.put_ollama_of(path, "{}", &[("model", gguf), params, ("system", SYSTEM.as_bytes())]);
+    }
+
+    /// Puts a model into the registry, with this configuration and these layers, by the last words of their types.
+    pub(super) fn put_ollama_of(&self, path: &str, config: &str, layers: &[(&str, &[u8])]) {
         let mut state = self.state.lock().unwrap();
         let mut layer = |kind: &str, bytes: &[u8]| {
             state.contents.insert(sha256(bytes), Arc::new(bytes.to_vec()));
@@ -138,12 +151,11 @@ impl StandIn {
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
-            "config": layer("application/vnd.docker.container.image.v1+json", b"{}"),
-            "layers": [
-                layer("application/vnd.ollama.image.model", gguf),
-                layer("application/vnd.ollama.image.params", br#"{"stop":["<never>"]}"#),
-                layer("application/vnd.ollama.image.system", SYSTEM.as_bytes()),
-            ],
+            "config": layer("application/vnd.docker.container.image.v1+json", config.as_bytes()),
+            "layers": layers
+                .iter()
+                .map(|(kind, bytes)| layer(&format!("application/vnd.ollama.image.{kind}"), bytes))
+                .collect::<Vec<_>>(),
         });
         state.manifests.insert(path.to_owned(), manifest.to_string().into_bytes());
     }
