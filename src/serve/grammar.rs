@@ -153,6 +153,11 @@ pub(super) fn with_options(mut schema: Value) -> Value {
     schema
 }
 
+/// A pattern of a schema as a `lark` grammar has it between slashes.
+pub(super) fn pattern_of(pattern: &str) -> String {
+    llguidance::regex_to_lark(pattern, "dw")
+}
+
 /// The message of a grammar's error, without position and context.
 fn cause(text: &str) -> String {
     const WHAT: &str = "failed to compile JSON schema: ";

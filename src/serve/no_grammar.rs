@@ -64,6 +64,10 @@ pub(super) fn with_options(schema: Value) -> Value {
     schema
 }
 
+pub(super) fn pattern_of(pattern: &str) -> String {
+    pattern.to_owned()
+}
+
 impl GrammarFilter {
     pub(super) fn behind(self, _: &str) -> Result<GrammarFilter, String> {
         match self {}

@@ -296,13 +296,21 @@ impl CallFilter {
         let keys = root["properties"].as_object().into_iter().flatten();
         let (key, n) = key(&self.held[at..], keys.map(|(key, _)| key.as_str()), &pairs.equals)?;
         at += n;
-        let held = &self.held[at..];
+        let (before, held) = self.held.split_at(at);
         let (value, n) = match pairs.values {
             Values::Python | Values::Marked(_) => {
                 let (value, n) = literal(held, &pairs.values)?;
                 (json::spaced(&value), n)
             }
-            Values::Plain => plain_value(held, pairs, (&root["properties"][&key], root))?,
+            Values::Plain => {
+                let [string, other] = pairs.equals.each_ref().map(|equals| equals.trim());
+                let others = &root["additionalProperties"];
+                let schema = match string != other && before.trim_end().ends_with(string) {
+                    true => &json!({"type": "string"}),
+                    false => root["properties"].get(&key).unwrap_or(others),
+                };
+                plain_value(held, pairs, (schema, root))?
+            }
         };
         Ok((key, value, at + n))
     }
@@ -390,7 +398,8 @@ fn plain_value(
     (schema, root): (&Value, &Value),
 ) -> Result<(String, usize), Lack> {
     let close = pairs.close.trim();
-    if !Types::of(schema, root).allow_strings() {
+    let takes_strings = Types::of(schema, root).allow_strings();
+    if !takes_strings {
         let start = text.len() - text.trim_start().len();
         let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
         match values.next() {
@@ -405,6 +414,9 @@ fn plain_value(
         }
     }
     let (value, n) = plain_text(text, pairs)?;
+    if !takes_strings && serde_json::from_str::<Value>(value.trim()).is_ok() {
+        return Ok((value.trim().to_owned(), n));
+    }
     Ok((json::spaced(&plain(value, schema, root)), n))
 }
 

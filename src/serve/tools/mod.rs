@@ -1,11 +1,16 @@
 //! Tools that a model may call: their description in the prompt, and the grammar of calls.
 
 mod call;
+mod chain;
 mod families;
 mod filter;
 mod lark;
+mod literals;
 mod marks;
 mod own;
+mod regex;
+mod rules;
+mod schemas;
 mod values;
 mod words;
 
@@ -25,8 +30,9 @@ use super::grammar::{GrammarFilter, Grammars, Sign, check_len, with_options};
 use super::keywords::check_multiples;
 use super::schema::{Follow, closed, fault, loosened};
 use crate::tokenizer::{ChatRole, Tags, Tokenizer};
-use lark::Lark;
+use lark::{Grammar, Lark};
 use marks::Arguments;
+use schemas::flattened;
 
 /// Most tools of a request.
 const TOOLS_MAX: usize = 128;
@@ -169,7 +175,11 @@ impl Tools {
             Ok(filter) => return Ok(filter),
             Err(cause) => cause,
         };
-        let follow = |schema: &Value| grammars.schema(schema, course.stop_ids).map(drop);
+        let marks = place.0.marks();
+        let follow = |schema: &Value| {
+            grammars.schema(schema, course.stop_ids)?;
+            lark::check(&marks, place.1, schema)
+        };
         match self.choice {
             ToolChoice::Required => Err(self.fault(&schemas, &follow).unwrap_or(cause)),
             ToolChoice::Auto => {
@@ -221,7 +231,10 @@ impl Tools {
         let lark = Lark::new(&marks, tokenizer);
         let sign = lark.sign();
         let tools: Vec<(String, Value)> = self.names().zip(schemas.iter().cloned()).collect();
-        let rest = lark.rest(&tools, self.may_repeat);
+        let Grammar { rules: rest, patterns } = lark.rest(&tools, self.may_repeat)?;
+        if let Some(patterns) = patterns {
+            grammars.schema(&patterns, stop_ids)?;
+        }
         match (self.choice, form) {
             (ToolChoice::Required, _) => {
                 grammars.lark(format!("start: {sign} rest\n{rest}"), None, stop_ids)
@@ -258,7 +271,7 @@ impl Tools {
         if marks.arguments == Arguments::Message {
             return Calls::InMessages(false);
         }
-        let schema = |tool: &Value| tool["function"]["parameters"].clone();
+        let schema = |tool: &Value| flattened(&tool["function"]["parameters"]);
         let schemas = self.names().zip(self.definitions.iter().map(schema)).collect();
         Calls::InText(CallFilter::new(marks, schemas, self.is_required()))
     }

@@ -11,7 +11,7 @@ const SCHEMAS_MAX: usize = 256;
 
 /// A value, or values, that a schema allows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Choice<'s> {
+enum Choice<'s> {
     /// This value.
     One(&'s Value),
     /// The values of this schema.
@@ -19,7 +19,7 @@ pub(super) enum Choice<'s> {
 }
 
 /// The choices that `schema` gives; its references are into `root`.
-pub(super) fn choices<'s>(schema: &'s Value, root: &'s Value) -> Vec<Choice<'s>> {
+fn choices<'s>(schema: &'s Value, root: &'s Value) -> Vec<Choice<'s>> {
     let (mut found, mut open, mut n_left) = (Vec::new(), vec![schema], SCHEMAS_MAX);
     while let Some(schema) = open.pop() {
         n_left = n_left.saturating_sub(1);
@@ -42,7 +42,7 @@ pub(super) fn choices<'s>(schema: &'s Value, root: &'s Value) -> Vec<Choice<'s>>
 pub(super) struct Types(u8);
 
 impl Types {
-    const NAMES: [&str; 6] = ["string", "number", "boolean", "null", "array", "object"];
+    pub(super) const NAMES: [&str; 6] = ["string", "number", "boolean", "null", "array", "object"];
     const ALL: Types = Types((1 << Types::NAMES.len()) - 1);
     const STRING: Types = Types(1);
 
@@ -55,21 +55,27 @@ impl Types {
     fn find(schema: &Value, root: &Value, n_left: &mut usize) -> Types {
         let Some(left) = n_left.checked_sub(1) else { return Types::ALL };
         *n_left = left;
+        let mut types = schema.as_object().map_or(Types::ALL.0, |own| Types::of_keywords(own).0);
         if let Some(path) = schema["$ref"].as_str().and_then(|path| path.strip_prefix('#')) {
             let known = root.pointer(path);
-            return known.map_or(Types::ALL, |known| Types::find(known, root, n_left));
+            types &= known.map_or(Types::ALL, |known| Types::find(known, root, n_left)).0;
         }
-        if let Some(all) = schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
+        for all in ["anyOf", "oneOf"].iter().filter_map(|name| schema[*name].as_array()) {
             let one = |types, schema| types | Types::find(schema, root, n_left).0;
-            return Types(all.iter().fold(0, one));
+            types &= all.iter().fold(0, one);
         }
-        if let Some(all) = schema["allOf"].as_array() {
-            let one = |types, schema| types & Types::find(schema, root, n_left).0;
-            return Types(all.iter().fold(Types::ALL.0, one));
+        for schema in schema["allOf"].as_array().into_iter().flatten() {
+            types &= Types::find(schema, root, n_left).0;
         }
-        match (&schema["type"], schema.get("const"), schema["enum"].as_array()) {
-            (Value::String(name), ..) => Types::named(name),
-            (Value::Array(names), ..) => {
+        Types(types)
+    }
+
+    /// The types that a schema allows by itself.
+    pub(super) fn of_keywords(schema: &Map<String, Value>) -> Types {
+        let values = schema.get("enum").and_then(Value::as_array);
+        match (schema.get("type"), schema.get("const"), values) {
+            (Some(Value::String(name)), ..) => Types::named(name),
+            (Some(Value::Array(names)), ..) => {
                 let one = |name: &Value| name.as_str().map_or(0, |name| Types::named(name).0);
                 Types(names.iter().map(one).fold(0, |types, one| types | one))
             }
@@ -81,13 +87,23 @@ impl Types {
         }
     }
 
-    fn named(name: &str) -> Types {
+    /// Names of the types that a schema allows beside strings.
+    pub(super) fn names_but_string(schema: &Map<String, Value>) -> Vec<Value> {
+        let names = match schema.get("type") {
+            Some(Value::Array(names)) => names.clone(),
+            Some(name) => vec![name.clone()],
+            None => Types::NAMES.iter().map(|name| (*name).into()).collect(),
+        };
+        names.into_iter().filter(|name| name != "string").collect()
+    }
+
+    pub(super) fn named(name: &str) -> Types {
         let name = if name == "integer" { "number" } else { name };
         let at = Types::NAMES.iter().position(|known| *known == name);
         at.map_or(Types::ALL, |at| Types(1 << at))
     }
 
-    fn of_value(value: &Value) -> Types {
+    pub(super) fn of_value(value: &Value) -> Types {
         Types::named(match value {
             Value::String(_) => "string",
             Value::Number(_) => "number",
@@ -98,18 +114,13 @@ impl Types {
         })
     }
 
-    fn allow(self, other: Types) -> bool {
+    pub(super) fn allow(self, other: Types) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Whether a string, a number, a boolean, nothing, a list and an object is allowed.
     pub(super) fn each(self) -> impl Iterator<Item = bool> {
         (0..Types::NAMES.len()).map(move |at| self.0 & (1 << at) != 0)
-    }
-
-    /// Whether strings are allowed, and nothing else.
-    pub(super) fn are_strings(self) -> bool {
-        self == Types::STRING
     }
 
     /// Whether a string is allowed.
@@ -257,8 +268,7 @@ impl<'a> Reader<'a> {
     /// A word or number up to a sign or white space.
     fn word(&mut self) -> Result<&'a str, Lack> {
         let rest = self.rest();
-        let is_end = |c: char| c.is_whitespace() || ",:()[]{}<'\"".contains(c);
-        let end = rest.find(is_end).ok_or(Lack::More)?;
+        let end = rest.find(ends_word).ok_or(Lack::More)?;
         self.at += end;
         Ok(&rest[..end])
     }
@@ -310,6 +320,15 @@ impl<'a> Reader<'a> {
         }
         Ok(fields.into())
     }
+}
+
+/// Whether a name can be read without quotation marks.
+pub(super) fn is_word(name: &str) -> bool {
+    !name.is_empty() && !name.contains(ends_word)
+}
+
+fn ends_word(c: char) -> bool {
+    c.is_whitespace() || ",:()[]{}<'\"".contains(c)
 }
 
 /// The character for a backslash and `c` in Python; none for a line break.

@@ -2,7 +2,8 @@ use super::super::super::divide::{Calls as Divided, Divider};
 use super::super::super::fields::Fields;
 use super::super::super::grammar::{GrammarFilter, Grammars};
 use super::super::super::jobs::Answered;
-use super::super::{Course, Tools, Words};
+use super::super::super::schema::closed;
+use super::super::{Course, Tools, Words, an_object};
 use super::*;
 use crate::engine::{Outcome, StopReason, TokenFilter};
 use crate::format::tokenizer::{TokenKind, TokenizerFile};
@@ -210,12 +211,15 @@ impl Own {
     }
 
     fn filtered(&self, tools: &Tools) -> Result<GrammarFilter, String> {
-        let n = self.tokenizer.vocab_len();
         let stop_ids = self.chat.stop_ids();
-        let grammars = Grammars::new(Arc::clone(&self.tokenizer), n, stop_ids).unwrap();
         let course = Course { begins_thinking: false, tags: None, stop_ids };
         let place = (&self.words, &*self.tokenizer);
-        tools.filter(place, &grammars, (course, None))
+        tools.filter(place, &self.grammars(), (course, None))
+    }
+
+    fn grammars(&self) -> Grammars {
+        let n = self.tokenizer.vocab_len();
+        Grammars::new(Arc::clone(&self.tokenizer), n, self.chat.stop_ids()).unwrap()
     }
 
     /// Texts that random answers should have in them: those around calls and values, and `others`.
@@ -337,6 +341,155 @@ fn strings_have_the_lengths_that_a_schema_names() {
     }
 }
 
+/// Tools of one function, whose arguments have this schema, and which has to be called.
+fn one_tool(parameters: &Value) -> Tools {
+    let body = json!({"tool_choice": "required", "tools": [
+        {"type": "function", "function": {"name": "get_weather", "parameters": parameters}}]});
+    Tools::read(&Fields::of(&body, "").unwrap()).unwrap().unwrap()
+}
+
+/// Schemas of arguments, those that fit, and others. Names stand in the order of the schema.
+fn schemas() -> Vec<(Value, Value, Value)> {
+    [of_texts(), of_objects()].concat()
+}
+
+fn of_texts() -> Vec<(Value, Value, Value)> {
+    let string = |more: Value| {
+        let mut schema = json!({"type": "string"});
+        schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"properties": {"a": schema}, "required": ["a"]})
+    };
+    vec![
+        (
+            string(json!({"pattern": "^[a-z]+-\\d{2}$"})),
+            json!([{"a": "ab-12"}]),
+            json!([{"a": "ab-1"}, {"a": "xab-12y"}]),
+        ),
+        (
+            string(json!({"pattern": "b/\"c|^x", "minLength": 2})),
+            json!([{"a": "ab/\"cd"}, {"a": "xy"}]),
+            json!([{"a": "x"}, {"a": "b/c"}]),
+        ),
+        (
+            string(json!({"format": "date"})),
+            json!([{"a": "2026-02-28"}]),
+            json!([{"a": "2026-02-30"}]),
+        ),
+        (
+            json!({"properties": {"a": {"anyOf": [{"type": "string", "pattern": "^[a-z]{3}$"}, {"type": "null"}]}}}),
+            json!([{"a": "abc"}, {"a": null}, {}]),
+            json!([{"a": "ABC"}, {"a": 1}]),
+        ),
+    ]
+}
+
+fn of_objects() -> Vec<(Value, Value, Value)> {
+    vec![
+        (
+            json!({"properties": {"a": {"type": "integer"}, "b": true, "c": {"type": "null"}},
+                "minProperties": 1, "maxProperties": 2}),
+            json!([{"a": 1}, {"b": "x"}, {"a": 1, "c": null}, {"b": 1, "c": null}]),
+            json!([{}, {"a": 1, "b": 2, "c": null}]),
+        ),
+        (
+            json!({"additionalProperties": {"type": "integer"}, "minProperties": 2, "maxProperties": 3}),
+            json!([{"x": 1, "y": 2}, {"x": 1, "y": 2, "z": 3}]),
+            json!([{"x": 1}, {"x": 1, "y": "b"}, {"p": 1, "q": 2, "r": 3, "s": 4}]),
+        ),
+        (
+            json!({"$ref": "#/$defs/all", "$defs": {"all": {"properties": {"a": {"type": "integer", "minimum": 3}},
+                "required": ["a"]}}}),
+            json!([{"a": 3}]),
+            json!([{"a": 2}, {}]),
+        ),
+        (
+            json!({"anyOf": [{"properties": {"a": {"const": 1}}, "required": ["a"]},
+                {"properties": {"b": {"type": "string"}}, "required": ["b"]}]}),
+            json!([{"a": 1}, {"b": "x"}]),
+            json!([{}, {"a": 2}, {"a": 1, "b": "x"}]),
+        ),
+        (
+            json!({"allOf": [{"properties": {"a": {"type": "number"}}, "required": ["a"]},
+                {"properties": {"a": {"maximum": 5, "minimum": -1000}, "b": {"type": "boolean"}}}]}),
+            json!([{"a": 4}, {"a": 5, "b": true}]),
+            json!([{"a": 6}, {"b": true}]),
+        ),
+        (
+            json!({"properties": {"a": {"type": "array", "items": {"enum": ["x", "y"]}, "minItems": 1, "maxItems": 2}}}),
+            json!([{"a": ["x"]}, {"a": ["y", "x"]}]),
+            json!([{"a": []}, {"a": ["z"]}, {"a": ["x", "x", "x"]}]),
+        ),
+        (
+            json!({"properties": {"a": {"type": "object", "required": ["k"], "properties": {
+                "k": {"type": "string", "pattern": "^[0-9]+$"}, "n": {"$ref": "#/properties/a"}}}}}),
+            json!([{"a": {"k": "1"}}, {"a": {"k": "1", "n": {"k": "2"}}}]),
+            json!([{"a": {"k": "x"}}, {"a": {}}, {"a": {"k": "1", "n": {}}}]),
+        ),
+        (
+            json!({"properties": {"a": {"prefixItems": [{"type": "integer"}, {"type": "boolean"}], "type": "array",
+                "items": false, "minItems": 1}}}),
+            json!([{"a": [1]}, {"a": [1, true]}]),
+            json!([{"a": []}, {"a": [true]}, {"a": [1, true, 2]}]),
+        ),
+    ]
+}
+
+#[test]
+fn arguments_fit_schemas_of_any_kind() {
+    for (name, own) in families() {
+        for (schema, good, bad) in schemas() {
+            let tools = one_tool(&schema);
+            let filter = match own.filtered(&tools) {
+                Ok(filter) => filter,
+                // Objects of JSON are not counted where some of their properties may be missing.
+                Err(error) => {
+                    assert!(error.contains("min/maxProperties"), "{name}, {schema}: {error}");
+                    assert!(!matches!(own.words.marks().arguments, Arguments::Pairs(_)), "{name}");
+                    continue;
+                }
+            };
+            let good = good.as_array().unwrap().iter().map(|arguments| (arguments, true));
+            let bad = bad.as_array().unwrap().iter().map(|arguments| (arguments, false));
+            for (arguments, is_allowed) in good.chain(bad) {
+                let text = own.answer("", std::slice::from_ref(arguments));
+                let is_so = own.allows(filter.clone(), text.trim_start_matches('\n'));
+                assert_eq!(is_so, is_allowed, "{name}, {schema}: {text:?}");
+                if is_allowed {
+                    let (_, calls) = own.divided_for(&tools, ["", &text], StopReason::Complete);
+                    let read: Value = serde_json::from_str(&calls[0].arguments).unwrap();
+                    assert_eq!(read, *arguments, "{name}, {schema}: {text:?}");
+                }
+            }
+        }
+    }
+}
+
+/// All families refuse the same schemas, and name the place.
+#[test]
+fn schemas_that_no_grammar_follows_are_refused_with_their_place() {
+    for (schema, wanted) in [
+        (json!({"properties": {"a": {"type": "string", "pattern": "(?!x)y"}}}), "properties.a: "),
+        (
+            json!({"properties": {"a": {"type": "array", "uniqueItems": true}}}),
+            "properties.a: Unimplemented keys: [\"uniqueItems\"]",
+        ),
+        (
+            json!({"properties": {"a": {"type": "string", "not": {"const": "x"}}}}),
+            "properties.a: Unimplemented keys: [\"not\"]",
+        ),
+        (json!({"properties": {"a": {"$ref": "#/$defs/no"}}}), "properties.a: "),
+        (
+            json!({"properties": {"a": {"type": "string", "pattern": "^a{3}$", "maxLength": 2}}, "required": ["a"]}),
+            "properties.a: ",
+        ),
+    ] {
+        for (name, own) in families() {
+            let error = own.filtered(&one_tool(&schema)).expect_err(name);
+            assert!(error.contains(wanted), "{name}, {schema}: {error}");
+        }
+    }
+}
+
 /// A text that a filter allows: random tokens, and often those of `hints`. `None` if it does not end in time.
 fn drawn(
     own: &Own,
@@ -371,16 +524,21 @@ fn drawn(
     None
 }
 
+/// How many texts are drawn: `few`, or as many as the variable `LEAP_ROUNDS` says.
+fn rounds(few: u64) -> u64 {
+    std::env::var("LEAP_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(few)
+}
+
 /// Most of these texts are no calls that a model would write. All that is sent of them has to be valid JSON.
 #[test]
 fn any_text_that_the_grammar_allows_is_calls_with_valid_arguments() {
     // 10,000 for each family were run by hand.
-    const ROUNDS: u64 = 12;
+    let n_rounds = rounds(12);
     for (name, own) in families() {
         let hints = own.hints(&["old", "metric", "true", "7"]);
         let mut n_whole = 0;
         let filter = own.filter("required");
-        for round in 0..ROUNDS {
+        for round in 0..n_rounds {
             let filter = filter.clone();
             let Some(text) = drawn(&own, filter, &hints, &mut (round * 7919 + 1)) else { continue };
             n_whole += 1;
@@ -399,6 +557,30 @@ fn any_text_that_the_grammar_allows_is_calls_with_valid_arguments() {
             }
         }
         assert!(n_whole > 0, "{name}: no text ends");
+    }
+}
+
+/// Arguments that a grammar of calls allows are among those that the grammar of JSON allows.
+#[test]
+fn any_arguments_that_the_grammar_allows_fit_their_schema_as_json() {
+    let n_rounds = rounds(2);
+    for (name, own) in families() {
+        let hints = own.hints(&["a", "b", "ab-12", "x", "1", "true", "null", "None", "2026-02-28"]);
+        for (schema, ..) in schemas() {
+            let closed = closed(an_object(schema.clone()));
+            let json = own.grammars().schema(&closed, own.chat.stop_ids());
+            let tools = one_tool(&schema);
+            let (Ok(json), Ok(filter)) = (json, own.filtered(&tools)) else { continue };
+            for round in 0..n_rounds {
+                let state = &mut (round * 7919 + 11);
+                let Some(text) = drawn(&own, filter.clone(), &hints, state) else { continue };
+                let (_, calls) = own.divided_for(&tools, ["", &text], StopReason::Complete);
+                for call in calls {
+                    let fits = own.allows(json.clone(), &call.arguments);
+                    assert!(fits, "{name}, {schema}: {text:?} is {}", call.arguments);
+                }
+            }
+        }
     }
 }
 
