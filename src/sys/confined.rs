@@ -24,7 +24,7 @@ pub struct Limits {
     /// Stack of its thread, at least 2 MiB.
     pub stack_bytes: usize,
     /// Time after which it is not waited for.
-    pub seconds: u32,
+    pub time: Duration,
 }
 
 /// The limit beyond which work went.
@@ -130,7 +130,7 @@ pub fn within<T: Send + 'static>(
         lock().push(budget);
         return Err(e);
     }
-    let end = Instant::now() + Duration::from_secs(limits.seconds.into());
+    let end = Instant::now() + limits.time;
     loop {
         let received = results.recv_timeout(Duration::from_millis(20));
         match (received, budget.fault.load(Ordering::Relaxed)) {
@@ -228,7 +228,8 @@ extern "C" fn on_fault(
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { memory_bytes: 1 << 20, stack_bytes: 4 << 20, seconds: 60 };
+    const LIMITS: Limits =
+        Limits { memory_bytes: 1 << 20, stack_bytes: 4 << 20, time: Duration::from_secs(60) };
 
     /// Deep enough for any stack, and nothing is allocated on the way down.
     #[inline(never)]
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(overrun(|| deep(0)), Err(Overrun::Stack));
         assert_eq!(overrun(|| panic!("on purpose")), Err(Overrun::Panic));
         assert_eq!(overrun(|| 7), Ok(7));
-        let slow = Limits { seconds: 0, ..LIMITS };
+        let slow = Limits { time: Duration::ZERO, ..LIMITS };
         let sleep = || thread::sleep(Duration::from_secs(2));
         assert_eq!(within(slow, sleep).unwrap().err(), Some(Overrun::Time));
     }

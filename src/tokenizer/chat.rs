@@ -142,6 +142,9 @@ impl ChatFormat {
         options: ChatOptions,
     ) -> Result<ChatFormat, TokenizerError> {
         let own = OwnFormat::new(tokenizer.own_template(options.has_tools)?, options);
+        if let Some(why) = own.stopped() {
+            return Err(TokenizerError::Template(why));
+        }
         let end = own.end(tokenizer);
         let mut stop_ids = tokenizer.stop_ids().to_vec();
         // Where answers come in channels, the end token ends one, and the next one follows.
@@ -445,6 +448,17 @@ impl ChatFormat {
         let text = own.write_values(messages.to_vec(), variables.to_vec(), begun, &mut ids)?;
         ids.flush();
         Ok(Some(text))
+    }
+
+    /// The text of a conversation that is made up to learn how the checkpoint's own template writes; `None` if there is
+    /// none, or if it refuses the conversation. All of them share the time in which a template is learned.
+    #[cfg(feature = "serve")]
+    pub(crate) fn trial(
+        &self,
+        messages: &[serde_json::Value],
+        variables: &[(String, serde_json::Value)],
+    ) -> Option<String> {
+        self.own.as_ref()?.trial(messages.to_vec(), variables.to_vec())
     }
 
     /// Appends an answer that was given before, and its end.

@@ -26,6 +26,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use minijinja::{Environment, Value};
 use serde_json::{Value as Json, json};
@@ -51,9 +52,12 @@ const MEMORY_BYTES: usize = 64 << 20;
 const MEMORY_FACTOR: usize = 64;
 /// Macros that call each other, and values that nest as deeply as JSON of requests, take less than a quarter of it.
 const STACK_BYTES: usize = 32 << 20;
-const SECONDS: u32 = 20;
+const RUN_TIME: Duration = Duration::from_secs(20);
 /// A tag of [`TAG_BYTES_MAX`] nests deeply.
-const COMPILING: Limits = Limits { memory_bytes: 64 << 20, stack_bytes: 128 << 20, seconds: 20 };
+const COMPILING: Limits =
+    Limits { memory_bytes: 64 << 20, stack_bytes: 128 << 20, time: TRIAL_TIME };
+/// Time to compile a template and to learn how it writes, all together.
+const TRIAL_TIME: Duration = Duration::from_secs(20);
 /// Most runs at a time.
 const RUNS_MAX: usize = 4;
 /// Most memory that runs may leave behind, all together. Values that contain themselves are never freed.
@@ -79,6 +83,8 @@ pub(super) struct Talk {
     pub(super) today: Date,
     /// Whether the template writes the start of an answer at the end.
     pub(super) begins_answer: bool,
+    /// Whether it is made up to learn how the template writes.
+    pub(super) is_trial: bool,
 }
 
 /// A checkpoint's template, ready to run.
@@ -87,6 +93,8 @@ pub(super) struct OwnTemplate {
     facts: OnceLock<Facts>,
     /// Identifies the template among those that are [`stopped`].
     key: u64,
+    /// Part of [`TRIAL_TIME`] that is left.
+    trial_left: Mutex<Duration>,
     /// Memory that runs have left behind.
     left_bytes: AtomicUsize,
     /// Runs that are waited for.
@@ -176,6 +184,7 @@ impl OwnTemplate {
             let marked = marked.collect::<Result<_, String>>()?;
             Ok::<_, String>(Programs { plain: compiled(&text)?, marked, bos, eos })
         };
+        let begin = Instant::now();
         let programs = match confined::within(COMPILING, compile) {
             Ok(Ok(done)) => Arc::new(done.result?),
             Ok(Err(overrun)) => return Err(stop(key, why(overrun)).to_owned()),
@@ -185,6 +194,7 @@ impl OwnTemplate {
             programs,
             facts: OnceLock::new(),
             key,
+            trial_left: Mutex::new(TRIAL_TIME.saturating_sub(begin.elapsed())),
             left_bytes: AtomicUsize::new(0),
             runs: Mutex::new(0),
             run_ended: Condvar::new(),
@@ -217,11 +227,12 @@ impl OwnTemplate {
         let run = Arc::new(run);
         let own = Arc::clone(&run);
         let programs = Arc::clone(&self.programs);
+        let (is_trial, begin) = (talk.is_trial, Instant::now());
         let limits = Limits {
             memory_bytes: MEMORY_BYTES
                 .saturating_add(text_bytes(&talk).saturating_mul(MEMORY_FACTOR)),
             stack_bytes: STACK_BYTES,
-            seconds: SECONDS,
+            time: if is_trial { self.trial_left() } else { RUN_TIME },
         };
         let work = move || {
             let written = programs.write(&talk);
@@ -229,8 +240,12 @@ impl OwnTemplate {
             // The conversation's memory is not this thread's.
             (written, talk)
         };
-        match confined::within(limits, work) {
-            Ok(Ok(done)) => {
+        let done = confined::within(limits, work).map_err(|e| no_thread(&e))?;
+        if is_trial {
+            self.spend_trial(begin.elapsed());
+        }
+        match done {
+            Ok(done) => {
                 let (written, _) = done.result;
                 let kept = done.kept_bytes.saturating_sub(bytes_of(&written));
                 let left = self.left_bytes.fetch_add(kept, Ordering::Relaxed).saturating_add(kept);
@@ -239,7 +254,7 @@ impl OwnTemplate {
                 }
                 written
             }
-            Ok(Err(overrun)) => {
+            Err(overrun) => {
                 match overrun {
                     Overrun::Time => run.give_up(),
                     Overrun::Memory | Overrun::Stack | Overrun::Panic => {
@@ -248,7 +263,25 @@ impl OwnTemplate {
                 }
                 Err(why(overrun).to_owned())
             }
-            Err(e) => Err(no_thread(&e)),
+        }
+    }
+
+    /// Why the template does not run any more, if it does not.
+    pub(super) fn stopped(&self) -> Option<String> {
+        stopped(self.key).map(str::to_owned)
+    }
+
+    /// Time that is left to learn how the template writes.
+    fn trial_left(&self) -> Duration {
+        *self.trial_left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `time` of what is left. A template that takes all of it does not run any more.
+    fn spend_trial(&self, time: Duration) {
+        let mut left = self.trial_left.lock().unwrap_or_else(PoisonError::into_inner);
+        *left = left.saturating_sub(time);
+        if left.is_zero() {
+            stop(self.key, why(Overrun::Time));
         }
     }
 
@@ -262,7 +295,8 @@ impl OwnTemplate {
         const ANSWER: &str = "Answq.";
         let say = |role: &str, content: &str| json!({"role": role, "content": content});
         let write = |messages: Vec<Json>, begins_answer| {
-            self.write(Talk { messages, variables: Vec::new(), today, begins_answer })
+            let variables = Vec::new();
+            self.write(Talk { messages, variables, today, begins_answer, is_trial: true })
         };
         let told = write(vec![say("system", SYSTEM), say("user", "Userq.")], true);
         let takes_system =
@@ -276,7 +310,8 @@ impl OwnTemplate {
             ["enable_thinking", "thinking"].map(|name| (name.to_owned(), true.into())).into();
         let think = |answer: Json| {
             let messages = vec![say("user", "Userq."), answer];
-            let talk = Talk { messages, variables: variables.clone(), today, begins_answer: false };
+            let variables = variables.clone();
+            let talk = Talk { messages, variables, today, begins_answer: false, is_trial: true };
             self.write(talk).ok().map(|parts| joined(&parts))
         };
         let learned = thinking::learn(&think);

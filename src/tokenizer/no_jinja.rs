@@ -58,6 +58,19 @@ impl OwnFormat {
         match self.0 {}
     }
 
+    pub(super) fn stopped(&self) -> Option<String> {
+        match self.0 {}
+    }
+
+    #[cfg(feature = "serve")]
+    pub(super) fn trial(
+        &self,
+        _: Vec<serde_json::Value>,
+        _: Vec<(String, serde_json::Value)>,
+    ) -> Option<String> {
+        match self.0 {}
+    }
+
     #[cfg(feature = "serve")]
     pub(super) fn write_values(
         &self,

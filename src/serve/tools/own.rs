@@ -58,7 +58,7 @@ impl OwnWords {
                 (variable.to_owned(), definitions.to_vec().into()),
                 ("add_generation_prompt".to_owned(), begins_answer.into()),
             ];
-            chat.render_values(tokenizer, messages, &variables, None, &mut Vec::new()).ok()?
+            chat.trial(messages, &variables)
         };
         let write = |messages: &[Value], begins_answer: bool| {
             written(VARIABLES[0], messages, begins_answer)

@@ -95,13 +95,33 @@ impl OwnFormat {
         begun: Option<&str>,
         out: &mut impl Sink,
     ) -> Result<String, TokenizerError> {
-        let is_set = |name: &&(String, Json)| name.0 == "add_generation_prompt";
-        let begins = variables.iter().find(is_set).and_then(|(_, value)| value.as_bool());
+        let begins = begins_answer(&variables);
         let mut all = self.variables();
         all.extend(variables);
-        let parts = self.talk(messages, all, begins.unwrap_or(true), begun)?;
+        let parts = self.talk(messages, all, begins, begun)?;
         send(&parts, out);
         Ok(joined(&parts))
+    }
+
+    /// The text of a conversation that is made up to learn how the template writes; `None` if it refuses it.
+    #[cfg(feature = "serve")]
+    pub(in crate::tokenizer) fn trial(
+        &self,
+        messages: Vec<Json>,
+        variables: Vec<(String, Json)>,
+    ) -> Option<String> {
+        let begins_answer = begins_answer(&variables);
+        let mut all = self.variables();
+        all.extend(variables);
+        let today = self.options.today;
+        let talk = Talk { messages, variables: all, today, begins_answer, is_trial: true };
+        self.template.write(talk).ok().map(|parts| joined(&parts))
+    }
+
+    /// Why the template does not run any more, if it does not. The first call learns how it writes.
+    pub(in crate::tokenizer) fn stopped(&self) -> Option<String> {
+        self.facts();
+        self.template.stopped()
     }
 
     /// The template's text of a conversation, which may end in an answer that has begun.
@@ -121,6 +141,7 @@ impl OwnFormat {
             variables,
             today: self.options.today,
             begins_answer: begins_answer && begun.is_none(),
+            is_trial: false,
         };
         let parts = self.template.write(talk).map_err(TokenizerError::Template)?;
         match begun {
@@ -182,6 +203,13 @@ impl OwnFormat {
         let effort = effort.map(|effort| ("reasoning_effort".to_owned(), effort.into()));
         thinks.chain(effort).collect()
     }
+}
+
+/// Whether the template writes the start of an answer, as its variables say.
+fn begins_answer(variables: &[(String, Json)]) -> bool {
+    let is_set = |name: &&(String, Json)| name.0 == "add_generation_prompt";
+    let begins = variables.iter().find(is_set).and_then(|(_, value)| value.as_bool());
+    begins.unwrap_or(true)
 }
 
 fn send(parts: &[Written], out: &mut impl Sink) {

@@ -18,7 +18,7 @@ fn template(text: &str) -> OwnTemplate {
 fn talk(messages: Json) -> Talk {
     let messages = messages.as_array().unwrap().clone();
     let today = Date::new(2026, 3, 9).unwrap();
-    Talk { messages, variables: Vec::new(), today, begins_answer: true }
+    Talk { messages, variables: Vec::new(), today, begins_answer: true, is_trial: false }
 }
 
 /// The text that `text` writes of a message "a", or its error.
@@ -216,6 +216,19 @@ fn deep_templates_end_no_process() {
         assert!(!refused(n).is_some_and(|why| why.contains("a tag of more")), "{unit}");
         assert!(refused(n + 1).is_some_and(|why| why.contains("a tag of more")), "{unit}");
     }
+}
+
+/// However many conversations show how a template writes, a slow one is off after the time of one.
+#[test]
+fn a_template_that_is_slow_to_learn_is_off() {
+    let slow = template("{% for i in range(90000) %}{{ 'a slow one' }}{% endfor %}");
+    *slow.trial_left.lock().unwrap() = Duration::from_nanos(1);
+    let today = Date::new(2026, 3, 9).unwrap();
+    assert!(!slow.facts(today).takes_system);
+    assert_eq!(slow.trial_left(), Duration::ZERO);
+    assert_eq!(slow.stopped().as_deref(), Some("it takes too much time"));
+    let talk = talk(json!([{"role": "user", "content": "a"}]));
+    assert_eq!(slow.write(talk).err().as_deref(), Some("it takes too much time"));
 }
 
 #[test]
