@@ -6,6 +6,7 @@ use std::process::{Output, Stdio};
 use serde_json::Value;
 
 use crate::common::folder::Folder;
+use crate::tokenizer::gguf::{llama3_gguf, text_value};
 use crate::tokenizer::{cases, chat_cases, file, golden};
 
 /// Runs `leap tokenizer`.
@@ -233,7 +234,7 @@ fn a_template_that_takes_too_much_memory_is_stopped() {
     assert!(message.contains("too much memory"), "{message}");
 }
 
-/// Tools choose the template, also of a tokenizer.bin; a file that stands in for both does not care.
+/// Tools choose the template, also of a tokenizer.bin and of a GGUF file; a file that stands in for both does not care.
 #[test]
 fn conversations_with_tools_have_a_template_of_their_own() {
     let folder = Folder::new();
@@ -251,7 +252,13 @@ fn conversations_with_tools_have_a_template_of_their_own() {
         let done = leap(&[args, &["--chat", "--text"]].concat(), lines);
         String::from_utf8(done.stdout).unwrap()
     };
-    for input in [input, kept.to_str().unwrap()] {
+    let templates = ["D", "T{{ tools | length }}"].map(text_value);
+    let keys = ["tokenizer.chat_template", "tokenizer.chat_template.tool_use"];
+    let fields: Vec<(&str, &[u8])> =
+        keys.into_iter().zip(templates.iter().map(Vec::as_slice)).collect();
+    let apart = Folder::new();
+    let gguf = llama3_gguf(&apart, &fields);
+    for input in [input, kept.to_str().unwrap(), gguf.to_str().unwrap()] {
         assert_eq!(texts(&[input]), "\"D\"\n\"T2\"\n\"D\"\n");
         let stands_in = [input, "--chat-template", named.to_str().unwrap()];
         assert_eq!(texts(&stands_in), "\"N\"\n\"N\"\n\"N\"\n");
