@@ -1,25 +1,11 @@
-//! Writes conversations as each model family was trained to read them.
-//!
-//! Most templates are written by `script`. The others have the white space of the families' own code, character by
-//! character:
-//!
-//! ```text
-//! llama2      <s>[INST] <<SYS>>↵S↵<</SYS>>↵↵U [/INST] A </s><s>[INST] U [/INST]
-//! mistral-v1  <s>[INST] S↵↵U [/INST] A</s> [INST] U [/INST]
-//! mistral-v3  <s>[INST] S↵↵U[/INST] A</s>[AVAILABLE_TOOLS] T[/AVAILABLE_TOOLS][INST] U[/INST]
-//!             [TOOL_CALLS] C</s>[TOOL_RESULTS] R[/TOOL_RESULTS]
-//! zephyr      <s><|system|>↵S</s>↵<|user|>↵U</s>↵<|assistant|>↵A</s>↵
-//! none        S↵U↵A↵
-//! ```
-//!
-//! Llama 2 trims contents, Mistral trims spaces after an answer, the others trim nothing. If a template has no system
-//! turn, the first user turn carries the system's text, or the last one if the checkpoint's own template does so. A
-//! model's BOS starts the conversation, once (Llama 2: every user turn).
+//! Writes conversations as each model family was trained to read them: `script` those of the templates with names, `jinja`
+//! those of the checkpoint's own.
 //!
 //! Contents are encoded as plain text, so they cannot forge a special token.
 
+use super::families::{Family, Thinks, family, sign};
 use super::jinja::OwnFormat;
-use super::script::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Sink, TurnKind, trim};
+use super::script::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Sink, TurnKind};
 use super::thoughts::{Tags, Thoughts};
 use super::{Tokenizer, TokenizerError};
 use crate::format::{ChatTemplate, ChatTexts};
@@ -43,34 +29,19 @@ pub enum ChatRole {
     Begun,
 }
 
-/// Mistral's tokens around definitions of tools, before calls, and around results.
-const MISTRAL_TOOLS: [&str; 5] = [
-    "[AVAILABLE_TOOLS]",
-    "[/AVAILABLE_TOOLS]",
-    "[TOOL_CALLS]",
-    "[TOOL_RESULTS]",
-    "[/TOOL_RESULTS]",
-];
-
 /// A chat template, joined to a vocabulary.
 ///
 /// To drop old turns, write the conversation again with the oldest one that is kept.
 pub struct ChatFormat {
     template: ChatTemplate,
-    /// Writes the templates of markers.
+    /// Writes a template that has a name.
     script: Option<ChatScript>,
     /// Runs the checkpoint's own template.
     own: Option<OwnFormat>,
     bos: Option<u32>,
-    /// Mistral's `[INST]` and `[/INST]`, if they are tokens.
-    inst: [u32; 2],
-    /// Ids of [`MISTRAL_TOOLS`], if the vocabulary has all of them.
-    tools: Option<[u32; 5]>,
     /// Ends an answer; `None` in plain text.
     end: Option<u32>,
     stop_ids: Vec<u32>,
-    /// Whether the last user turn carries the system's text, not the first one.
-    tells_last: bool,
 }
 
 impl ChatFormat {
@@ -83,57 +54,36 @@ impl ChatFormat {
         tokenizer: &Tokenizer,
         options: ChatOptions,
     ) -> Result<ChatFormat, TokenizerError> {
-        if template == ChatTemplate::Own {
+        let Some(family) = family(template) else {
             return ChatFormat::of_checkpoint(tokenizer, options);
-        }
-        let special = |token| {
-            tokenizer.special(token).ok_or(TokenizerError::MissingSpecial { template, token })
         };
+        let missing = |token| TokenizerError::MissingSpecial { template, token };
         let is_own = template == tokenizer.chat_template();
         let mut texts = ChatTexts::default();
         if is_own {
             texts.clone_from(tokenizer.chat_texts());
-        } else if template == ChatTemplate::Qwen3 {
-            texts.quiet.prompt.push_str("<think>\n\n</think>\n\n");
+        } else {
+            texts.quiet.prompt.push_str(family.answer.quiet);
         }
-        let needs_texts = [ChatTemplate::SmolLm3, ChatTemplate::Harmony].contains(&template);
-        if needs_texts && texts.thinking.head.is_empty() {
+        if family.system.needs_texts && texts.thinking.head.is_empty() {
             return Err(TokenizerError::MissingTexts(template));
         }
-        let script = ChatScript::new(template, texts, options);
-        let (mut inst, mut end) = ([0; 2], None);
-        if template == ChatTemplate::MistralV3 {
-            inst = [special("[INST]")?, special("[/INST]")?];
+        let mut end = None;
+        for marker in family.markers {
+            end = Some(tokenizer.special(marker).ok_or(missing(marker))?);
         }
-        match &script {
-            Some(script) => {
-                for marker in script.markers() {
-                    end = Some(special(marker)?);
-                }
-            }
-            None if template == ChatTemplate::None => {}
-            None => {
-                let token = "end of sequence";
-                let missing = TokenizerError::MissingSpecial { template, token };
-                end = Some(tokenizer.eos().ok_or(missing)?);
-            }
+        if family.ends_by_eos() {
+            end = Some(tokenizer.eos().ok_or(missing("end of sequence"))?);
         }
         let mut stop_ids = tokenizer.stop_ids().to_vec();
-        // In gpt-oss the end token ends a channel, and the next one follows.
-        let ends_answer = template != ChatTemplate::Harmony;
+        let ends_answer = family.answer.thoughts != Thinks::InChannels;
         stop_ids.extend(end.filter(|end| ends_answer && !stop_ids.contains(end)));
         let bos = tokenizer.bos().filter(|_| !(is_own && tokenizer.flags.chat_without_bos));
-        let mut tools = Some([0; 5]);
-        for (index, name) in MISTRAL_TOOLS.iter().enumerate() {
-            tools = tools.zip(tokenizer.special(name)).map(|(mut ids, id)| {
-                ids[index] = id;
-                ids
-            });
-        }
-        let tools = tools.filter(|_| template == ChatTemplate::MistralV3);
-        let tells_last = is_own && tokenizer.flags.system_in_last_turn;
-        let own = None;
-        Ok(ChatFormat { template, script, own, bos, inst, tools, end, stop_ids, tells_last })
+        let mut script = ChatScript::of(family, texts, options);
+        script.has_tool_tokens =
+            family.tools.markers.iter().all(|name| tokenizer.special(name).is_some());
+        script.tells_last = is_own && tokenizer.flags.system_in_last_turn;
+        Ok(ChatFormat { template, script: Some(script), own: None, bos, end, stop_ids })
     }
 
     /// The checkpoint's own template, which writes its BOS itself.
@@ -155,17 +105,14 @@ impl ChatFormat {
             script: None,
             own: Some(own),
             bos: None,
-            inst: [0; 2],
-            tools: None,
             end,
             stop_ids,
-            tells_last: false,
         })
     }
 
     /// Whether the vocabulary has the special tokens for calls of tools, if the template needs any.
     pub fn has_tool_tokens(&self) -> bool {
-        self.template != ChatTemplate::MistralV3 || self.tools.is_some()
+        self.script.as_ref().is_none_or(|script| script.has_tool_tokens)
     }
 
     /// The template.
@@ -280,117 +227,16 @@ impl ChatFormat {
                 own.write(tok, system, turns, &mut ids)?;
                 ids.flush();
             }
-            (None, Some(script)) => {
+            (None, script) => {
                 out.extend(self.bos);
                 let mut ids = Ids::new(tok, out, self.bos.is_none());
-                script.write(&mut ids, system, turns);
+                ids.edges = [self.bos, self.end];
+                ids.signs = script.as_ref().and_then(ChatScript::signs);
+                script.iter().for_each(|script| script.write(&mut ids, system, turns));
                 ids.flush();
             }
-            (None, None) => self.write_unscripted(tok, system, turns, out),
         }
         Ok(())
-    }
-
-    /// Appends a conversation in one of the templates whose texts and markers are one text before they are tokens.
-    fn write_unscripted(
-        &self,
-        tok: &Tokenizer,
-        system: Option<&str>,
-        turns: &[ChatTurn<'_>],
-        out: &mut Vec<u32>,
-    ) {
-        out.extend(self.bos);
-        let mut start = Start { is_first: true, system };
-        let is_user =
-            |turn: &ChatTurn<'_>| matches!(turn.kind, TurnKind::User | TurnKind::WithTools(_));
-        let last_user = turns.iter().rposition(is_user).filter(|_| self.tells_last);
-        let mut told_last = last_user.and_then(|_| start.system.take());
-        if self.template == ChatTemplate::Zephyr
-            && let Some(system) = start.system.take()
-        {
-            self.put_turn(tok, "system", system, true, out);
-            start.is_first = false;
-        }
-        for (index, turn) in turns.iter().enumerate() {
-            if last_user == Some(index) {
-                start.system = told_last.take();
-            }
-            self.put_question(tok, turn, &mut start, out);
-            let is_answered = turn.answer.is_some() || index + 1 == turns.len();
-            if self.template == ChatTemplate::Zephyr && is_answered {
-                self.put_header(tok, "assistant", "", start.is_first, out);
-            }
-            let is_first = std::mem::take(&mut start.is_first);
-            match turn.answer {
-                Some(ChatAnswer::Calls(text)) => {
-                    out.extend(self.tools.map(|ids| ids[2]));
-                    tok.encode(text, out);
-                    out.extend(self.end);
-                }
-                Some(ChatAnswer::Text(text)) => {
-                    self.put_answer(tok, text, is_first && turn.kind == TurnKind::Unasked, out);
-                }
-                Some(ChatAnswer::Ids(ids)) => out.extend_from_slice(ids),
-                Some(ChatAnswer::Begun(text)) => match self.continues_text() {
-                    true => tok.encode_continuing(text, out),
-                    false => tok.encode(text, out),
-                },
-                None => {}
-            }
-        }
-        if turns.is_empty() && self.template == ChatTemplate::Zephyr {
-            self.put_header(tok, "assistant", "", start.is_first, out);
-        }
-    }
-
-    /// Whether an answer's text continues the text before it.
-    fn continues_text(&self) -> bool {
-        matches!(self.template, ChatTemplate::Zephyr | ChatTemplate::None)
-    }
-
-    /// Appends the question of a turn, with what comes before it.
-    fn put_question(
-        &self,
-        tok: &Tokenizer,
-        turn: &ChatTurn<'_>,
-        start: &mut Start<'_>,
-        out: &mut Vec<u32>,
-    ) {
-        if let (TurnKind::WithTools(text), Some([open, close, ..])) = (turn.kind, self.tools) {
-            put_between([open, close], tok, text, out);
-        }
-        match (turn.kind, self.tools) {
-            (TurnKind::Unasked, _) => {}
-            (TurnKind::Result, Some([_, _, _, open, close])) => {
-                put_between([open, close], tok, turn.user, out);
-            }
-            (TurnKind::System, _) if self.template == ChatTemplate::Zephyr => {
-                self.put_turn(tok, "system", turn.user, start.is_first, out);
-                start.is_first = false;
-            }
-            _ => {
-                if self.template == ChatTemplate::Llama2 && !start.is_first {
-                    out.extend(self.bos);
-                }
-                match start.system.take() {
-                    None => self.put_user(tok, turn.user, start.is_first, out),
-                    Some(system) => {
-                        let text = self.joined(system, turn.user);
-                        self.put_user(tok, &text, start.is_first, out);
-                    }
-                }
-                start.is_first &= self.template != ChatTemplate::Zephyr;
-            }
-        }
-    }
-
-    /// The text of a user turn that carries the system's text.
-    fn joined(&self, system: &str, user: &str) -> String {
-        match self.template {
-            ChatTemplate::Llama2 => format!("<<SYS>>\n{system}\n<</SYS>>\n\n{user}"),
-            ChatTemplate::None => format!("{system}\n{user}"),
-            _ => format!("{system}\n\n{user}"),
-        }
     }
 
     /// Appends a conversation of messages, ready for the answer to the last one.
@@ -460,70 +306,6 @@ impl ChatFormat {
     ) -> Option<String> {
         self.own.as_ref()?.trial(messages.to_vec(), variables.to_vec())
     }
-
-    /// Appends an answer that was given before, and its end.
-    fn put_answer(&self, tok: &Tokenizer, text: &str, is_first: bool, out: &mut Vec<u32>) {
-        match self.template {
-            ChatTemplate::Llama2 => tok.encode(&format!("{} ", trim(text)), out),
-            ChatTemplate::MistralV1 | ChatTemplate::MistralV3 => {
-                tok.encode(text.trim_end_matches(' '), out);
-            }
-            ChatTemplate::None if is_first => tok.encode(text, out),
-            _ => tok.encode_continuing(text, out),
-        }
-        out.extend(self.end);
-    }
-
-    /// Appends a user turn.
-    fn put_user(&self, tok: &Tokenizer, text: &str, is_first: bool, out: &mut Vec<u32>) {
-        match self.template {
-            ChatTemplate::Llama2 => tok.encode(&format!("[INST] {} [/INST]", trim(text)), out),
-            ChatTemplate::MistralV1 => tok.encode(&format!("[INST] {text} [/INST]"), out),
-            ChatTemplate::MistralV3 => {
-                out.push(self.inst[0]);
-                tok.encode(text, out);
-                out.push(self.inst[1]);
-            }
-            ChatTemplate::None if is_first => tok.encode(&format!("{text}\n"), out),
-            ChatTemplate::None => tok.encode_continuing(&format!("\n{text}\n"), out),
-            _ => self.put_turn(tok, "user", text, is_first, out),
-        }
-    }
-
-    /// Appends a turn of Zephyr. Header, text and end are one text before it is tokenised.
-    fn put_turn(
-        &self,
-        tok: &Tokenizer,
-        role: &str,
-        text: &str,
-        is_first: bool,
-        out: &mut Vec<u32>,
-    ) {
-        self.put_header(tok, role, text, is_first, out);
-        out.extend(self.end);
-    }
-
-    fn put_header(
-        &self,
-        tok: &Tokenizer,
-        role: &str,
-        text: &str,
-        is_first: bool,
-        out: &mut Vec<u32>,
-    ) {
-        match is_first {
-            true => tok.encode(&format!("<|{role}|>\n{text}"), out),
-            false => tok.encode_after_special(&format!("\n<|{role}|>\n{text}"), out),
-        }
-    }
-}
-
-/// State before the next turn of a conversation.
-struct Start<'a> {
-    /// Whether at most the BOS stands before the turn.
-    is_first: bool,
-    /// System text that the next user turn carries.
-    system: Option<&'a str>,
 }
 
 /// Answers the last turn. If that has an answer, the new answer becomes a turn without a question.
@@ -534,48 +316,81 @@ fn put_answer<'a>(turns: &mut Vec<ChatTurn<'a>>, answer: ChatAnswer<'a>) {
     }
 }
 
-/// Appends a text between two special tokens.
-fn put_between([open, close]: [u32; 2], tok: &Tokenizer, text: &str, out: &mut Vec<u32>) {
-    out.push(open);
-    tok.encode(text, out);
-    out.push(close);
-}
-
 /// Encodes what a script writes: the text between two special tokens as one.
 struct Ids<'a> {
     tok: &'a Tokenizer,
     out: &'a mut Vec<u32>,
     text: String,
-    /// Whether nothing stands before the text.
-    is_first: bool,
+    before: Before,
     /// Whether the token before the text strips white space.
     strips: bool,
+    /// The tokens at the beginning and the end of texts.
+    edges: [Option<u32>; 2],
+    /// The family, if its texts have signs. They name no other special tokens than its own.
+    signs: Option<&'static Family>,
+}
+
+/// Kind of the token before a text, if there is one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    Token,
+    Text,
 }
 
 impl<'a> Ids<'a> {
     fn new(tok: &'a Tokenizer, out: &'a mut Vec<u32>, is_first: bool) -> Ids<'a> {
-        Ids { tok, out, text: String::new(), is_first, strips: false }
+        let before = if is_first { Before::Nothing } else { Before::Token };
+        Ids { tok, out, text: String::new(), before, strips: false, edges: [None; 2], signs: None }
     }
 
     fn flush(&mut self) {
         let text = if self.strips { self.text.trim_start() } else { &self.text };
-        match self.is_first {
-            true => self.tok.encode(text, self.out),
-            false => self.tok.encode_after_special(text, self.out),
+        match self.before {
+            Before::Nothing => self.tok.encode(text, self.out),
+            Before::Token => self.tok.encode_after_special(text, self.out),
+            Before::Text => self.tok.encode_continuing(text, self.out),
         }
         self.text.clear();
+    }
+
+    /// Takes a template's text, in which special tokens are named.
+    fn put(&mut self, text: &str) {
+        let mut rest = 0;
+        for (name, id) in self.tok.controls(text) {
+            if self.signs.is_none_or(|family| family.names(&text[name.clone()])) {
+                self.text.push_str(&text[rest..name.start]);
+                self.ids(&[id]);
+                rest = name.end;
+            }
+        }
+        self.text.push_str(&text[rest..]);
+    }
+
+    /// Takes a sign of a template, which changes how the text behind it becomes tokens.
+    fn obey(&mut self, sign: char) {
+        let [bos, end] = self.edges;
+        match sign {
+            sign::BOS => bos.into_iter().for_each(|id| self.ids(&[id])),
+            sign::EOS => end.into_iter().for_each(|id| self.ids(&[id])),
+            _ => {
+                self.flush();
+                self.before = if sign == sign::NEW { Before::Nothing } else { Before::Text };
+                self.strips = false;
+            }
+        }
     }
 }
 
 impl Sink for Ids<'_> {
     fn markup(&mut self, text: &str) {
-        let mut rest = 0;
-        for (name, id) in self.tok.controls(text) {
-            self.text.push_str(&text[rest..name.start]);
-            self.ids(&[id]);
-            rest = name.end;
+        let has_signs = self.signs.is_some();
+        let is_sign = |c: char| has_signs && sign::ALL.contains(&c);
+        for part in text.split_inclusive(is_sign) {
+            let sign = part.chars().next_back().filter(|c| is_sign(*c));
+            self.put(&part[..part.len() - sign.map_or(0, char::len_utf8)]);
+            sign.into_iter().for_each(|sign| self.obey(sign));
         }
-        self.text.push_str(&text[rest..]);
     }
 
     fn content(&mut self, text: &str) {
@@ -585,7 +400,7 @@ impl Sink for Ids<'_> {
     fn ids(&mut self, ids: &[u32]) {
         self.flush();
         self.out.extend_from_slice(ids);
-        self.is_first = false;
+        self.before = Before::Token;
         self.strips = ids.last().is_some_and(|&id| self.tok.strips_right(id));
     }
 }

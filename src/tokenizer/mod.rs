@@ -17,6 +17,7 @@ mod byte_level;
 mod chat;
 mod decode;
 mod error;
+mod families;
 #[cfg(feature = "templates")]
 pub(crate) mod jinja;
 #[cfg(not(feature = "templates"))]

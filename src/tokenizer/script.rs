@@ -1,23 +1,8 @@
-//! Chat templates whose turns stand between markers, as data, and what they write.
-//!
-//! ```text
-//! llama3   <|start_header_id|>R<|end_header_id|>↵↵S<|eot_id|>            (no line breaks between)
-//!          with tools the system's begins with: Environment: ipython↵   (R of results: ipython)
-//! chatml   <|im_start|>R↵S<|im_end|>↵
-//! qwen3    the same; answers lose what stands before the last </think>
-//! smollm3  the same, but for the system: <|im_start|>system↵ HEAD S TAIL
-//! granite  <|start_of_role|>R<|end_of_role|>S<|end_of_text|>↵
-//! gemma    <start_of_turn>user↵S↵↵U<end_of_turn>↵<start_of_turn>model↵A<end_of_turn>↵
-//! phi3     <|R|>↵S<|end|>↵                                        (phi4: no line breaks)
-//! harmony  HEAD<|start|>developer<|message|># Instructions↵↵S TAIL<|end|>
-//!          <|start|>user<|message|>U<|end|><|start|>assistant<|channel|>final<|message|>A<|end|>
-//! ```
-//!
-//! Llama 3 trims contents, Gemma those of user and model. HEAD, TAIL and what stands for a
-//! missing system text come from the checkpoint's template ([`ChatTexts`]), in all of them.
+//! Writes conversations as the rows of `families` say.
 
 use std::borrow::Cow;
 
+use super::families::{Family, Loses, Place, System, Trims, family};
 use crate::format::{ChatTemplate, ChatTexts, Date, SystemTexts, filled};
 
 /// A user's text and the model's answer.
@@ -111,115 +96,68 @@ impl Sink for String {
     fn ids(&mut self, _ids: &[u32]) {}
 }
 
-/// A template's texts around the messages of a conversation.
-struct Shape {
-    /// Special tokens that the template names; the last one ends an answer.
-    markers: &'static [&'static str],
-    system: [&'static str; 2],
-    user: [&'static str; 2],
-    assistant: [&'static str; 2],
-    /// Text after which the model writes its answer.
-    prompt: &'static str,
-}
-
-const CHATML: Shape = Shape {
-    markers: &["<|im_start|>", "<|im_end|>"],
-    system: ["<|im_start|>system\n", "<|im_end|>\n"],
-    user: ["<|im_start|>user\n", "<|im_end|>\n"],
-    assistant: ["<|im_start|>assistant\n", "<|im_end|>\n"],
-    prompt: "<|im_start|>assistant\n",
-};
-
-fn shape(template: ChatTemplate) -> Option<Shape> {
-    Some(match template {
-        ChatTemplate::Llama3 => Shape {
-            markers: &["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
-            system: ["<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"],
-            user: ["<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"],
-            assistant: ["<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"],
-            prompt: "<|start_header_id|>assistant<|end_header_id|>\n\n",
-        },
-        ChatTemplate::ChatMl | ChatTemplate::Qwen3 => CHATML,
-        ChatTemplate::SmolLm3 => Shape { system: ["<|im_start|>system\n", ""], ..CHATML },
-        ChatTemplate::Granite => Shape {
-            markers: &["<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"],
-            system: ["<|start_of_role|>system<|end_of_role|>", "<|end_of_text|>\n"],
-            user: ["<|start_of_role|>user<|end_of_role|>", "<|end_of_text|>\n"],
-            assistant: ["<|start_of_role|>assistant<|end_of_role|>", "<|end_of_text|>\n"],
-            prompt: "<|start_of_role|>assistant<|end_of_role|>",
-        },
-        ChatTemplate::Gemma => Shape {
-            markers: &["<start_of_turn>", "<end_of_turn>"],
-            system: ["", "\n\n"],
-            user: ["<start_of_turn>user\n", "<end_of_turn>\n"],
-            assistant: ["<start_of_turn>model\n", "<end_of_turn>\n"],
-            prompt: "<start_of_turn>model\n",
-        },
-        ChatTemplate::Phi3 => Shape {
-            markers: &["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"],
-            system: ["<|system|>\n", "<|end|>\n"],
-            user: ["<|user|>\n", "<|end|>\n"],
-            assistant: ["<|assistant|>\n", "<|end|>\n"],
-            prompt: "<|assistant|>\n",
-        },
-        ChatTemplate::Phi4 => Shape {
-            markers: &["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"],
-            system: ["<|system|>", "<|end|>"],
-            user: ["<|user|>", "<|end|>"],
-            assistant: ["<|assistant|>", "<|end|>"],
-            prompt: "<|assistant|>",
-        },
-        ChatTemplate::Harmony => Shape {
-            markers: &["<|start|>", "<|channel|>", "<|message|>", "<|end|>"],
-            system: ["<|start|>developer<|message|># Instructions\n\n", "<|end|>"],
-            user: ["<|start|>user<|message|>", "<|end|>"],
-            assistant: ["<|start|>assistant<|channel|>final<|message|>", "<|end|>"],
-            prompt: "<|start|>assistant",
-        },
-        _ => return None,
-    })
-}
-
-/// A template of markers with the texts of a checkpoint.
+/// A template with a name, with the texts of a checkpoint.
 pub struct ChatScript {
-    template: ChatTemplate,
-    shape: Shape,
+    family: &'static Family,
     texts: ChatTexts,
     /// The options in use.
     pub options: ChatOptions,
+    /// Whether the vocabulary has the special tokens for tools.
+    pub(super) has_tool_tokens: bool,
+    /// Whether the last user turn carries the system's text, not the first one.
+    pub(super) tells_last: bool,
+}
+
+/// State before the next turn of a conversation.
+struct Start<'a> {
+    /// Whether nothing stands before the turn.
+    is_first: bool,
+    /// System text that the next user turn carries.
+    system: Option<&'a str>,
 }
 
 impl ChatScript {
-    /// `None` if `template` is not of this kind.
+    /// `None` if the turns of `template` do not stand between markers.
     pub fn new(template: ChatTemplate, texts: ChatTexts, options: ChatOptions) -> Option<Self> {
-        Some(ChatScript { template, shape: shape(template)?, texts, options })
+        let family = family(template).filter(|family| family.is_marked())?;
+        Some(ChatScript::of(family, texts, options))
     }
 
-    /// The special tokens that the template names; the last one ends an answer.
-    pub fn markers(&self) -> &'static [&'static str] {
-        self.shape.markers
+    pub(super) fn of(family: &'static Family, texts: ChatTexts, options: ChatOptions) -> Self {
+        ChatScript { family, texts, options, has_tool_tokens: true, tells_last: false }
+    }
+
+    /// The family, if its texts have signs.
+    pub(super) fn signs(&self) -> Option<&'static Family> {
+        Some(self.family).filter(|family| !family.is_marked())
+    }
+
+    /// The special tokens that a template names.
+    pub fn markers(template: ChatTemplate) -> &'static [&'static str] {
+        family(template).map_or(&[], |family| family.markers)
+    }
+
+    /// Tokens after which an answer in a template is over.
+    pub fn stops(template: ChatTemplate) -> &'static [&'static str] {
+        let stops = family(template).and_then(|family| family.answer.stops);
+        let last = || ChatScript::markers(template).last();
+        stops.unwrap_or_else(|| last().map_or(&[], std::slice::from_ref))
     }
 
     /// Texts around the system's text, without the checkpoint's own; `None` if the system's text joins the first turn.
     pub fn around_system(&self) -> Option<[&'static str; 2]> {
-        (self.template != ChatTemplate::Gemma).then_some(self.shape.system)
+        let system = &self.family.system;
+        (system.place != Place::User).then_some(system.around)
     }
 
     /// Whether the checkpoint's head is a turn of its own, before the system's.
     pub fn has_head_apart(&self) -> bool {
-        self.template == ChatTemplate::Harmony
+        self.family.system.place == Place::Behind
     }
 
     /// Whether the system's text has no turn of its own, but joins the user's.
     pub fn joins_system(template: ChatTemplate) -> bool {
-        matches!(
-            template,
-            ChatTemplate::Gemma
-                | ChatTemplate::Llama2
-                | ChatTemplate::MistralV1
-                | ChatTemplate::MistralV3
-                | ChatTemplate::None
-        )
+        family(template).is_some_and(|family| family.system.place == Place::User)
     }
 
     /// The template's text of a conversation, up to the answer to its last turn.
@@ -232,88 +170,134 @@ impl ChatScript {
     pub(super) fn write(&self, out: &mut impl Sink, system: Option<&str>, turns: &[ChatTurn<'_>]) {
         let texts = self.texts(system);
         let has_tools = turns.iter().any(|turn| matches!(turn.kind, TurnKind::WithTools(_)));
-        self.write_system(out, system, texts, has_tools);
-        // Gemma's system text joins the first user text.
-        let mut joined = system.filter(|_| self.template == ChatTemplate::Gemma);
+        let mut start = Start { is_first: true, system: None };
+        let mut told_last = None;
+        let is_user =
+            |turn: &ChatTurn<'_>| matches!(turn.kind, TurnKind::User | TurnKind::WithTools(_));
+        let last_user = turns.iter().rposition(is_user).filter(|_| self.tells_last);
+        match (self.family.system.place, last_user) {
+            (Place::User, None) => start.system = system,
+            (Place::User, Some(_)) => told_last = system,
+            _ => start.is_first = !self.write_system(out, system, texts, has_tools),
+        }
         for (index, turn) in turns.iter().enumerate() {
-            self.write_question(out, turn, &mut joined);
+            if last_user == Some(index) {
+                start.system = told_last.take();
+            }
+            self.write_question(out, turn, &mut start);
             match turn.answer {
                 None if index + 1 < turns.len() => {}
-                None => out.markup(&[self.shape.prompt, &texts.prompt].concat()),
-                Some(answer) => self.write_answer(out, answer, texts),
+                None => self.write_prompt(out, texts, start.is_first),
+                Some(answer) => self.write_answer(out, answer, texts, start.is_first),
             }
+            start.is_first = false;
         }
         if turns.is_empty() {
-            out.markup(&[self.shape.prompt, &texts.prompt].concat());
+            self.write_prompt(out, texts, start.is_first);
         }
+    }
+
+    /// Writes the text behind which the model answers.
+    fn write_prompt(&self, out: &mut impl Sink, texts: &SystemTexts, is_first: bool) {
+        let answer = &self.family.answer;
+        out.markup(&[answer.before[usize::from(!is_first)], answer.prompt, &texts.prompt].concat());
     }
 
     /// Writes the question of a turn, with the texts around it.
-    fn write_question(&self, out: &mut impl Sink, turn: &ChatTurn<'_>, joined: &mut Option<&str>) {
+    fn write_question(&self, out: &mut impl Sink, turn: &ChatTurn<'_>, start: &mut Start<'_>) {
+        let Family { system, user, tools, .. } = self.family;
+        let result = tools.result.filter(|_| turn.kind == TurnKind::Result && self.has_tool_tokens);
         let [open, close] = match turn.kind {
             TurnKind::Unasked => return,
-            TurnKind::Result if self.template == ChatTemplate::Llama3 => {
-                [LLAMA3_RESULT, self.shape.user[1]]
-            }
-            // The checkpoint's tail belongs only to the first system text.
-            TurnKind::System if self.template == ChatTemplate::SmolLm3 => CHATML.system,
-            TurnKind::System if self.template != ChatTemplate::Gemma => self.shape.system,
-            _ => self.shape.user,
+            TurnKind::Result => result.unwrap_or(user.around),
+            TurnKind::System if system.place != Place::User => system.alone,
+            _ => user.around,
         };
-        out.markup(open);
-        if let TurnKind::WithTools(tools) = turn.kind {
-            out.content(tools);
+        let before = user.before[usize::from(!start.is_first)];
+        match (turn.kind, tools.around) {
+            (TurnKind::WithTools(text), Some([start, end])) if self.has_tool_tokens => {
+                out.markup(start);
+                out.content(text);
+                out.markup(&[end, before, open].concat());
+            }
+            (TurnKind::WithTools(text), None) => {
+                out.markup(&[before, open].concat());
+                out.content(text);
+            }
+            _ => out.markup(&[before, open].concat()),
         }
-        if let Some(system) = joined.take() {
-            out.content(system);
-            out.markup(self.shape.system[1]);
+        start.is_first = false;
+        let text = match (turn.kind, user.trims) {
+            (_, Trims::Nothing | Trims::Turn) | (TurnKind::Result, _) => turn.user,
+            _ => trim(turn.user),
+        };
+        let carried = if result.is_none() { start.system.take() } else { None };
+        let [before, behind] = system.around;
+        match (carried, user.trims) {
+            (Some(system), Trims::Turn) => {
+                out.content(trim(&[before, system, behind, text].concat()));
+            }
+            (None, Trims::Turn) => out.content(trim(text)),
+            (Some(system), _) => {
+                out.markup(before);
+                out.content(system);
+                out.markup(behind);
+                out.content(text);
+            }
+            (None, _) => out.content(text),
         }
-        out.content(match turn.kind {
-            TurnKind::Result => turn.user,
-            _ => self.content(turn.user),
-        });
         out.markup(close);
     }
 
-    fn write_answer(&self, out: &mut impl Sink, answer: ChatAnswer<'_>, texts: &SystemTexts) {
-        let [open, close] = self.shape.assistant;
+    fn write_answer(
+        &self,
+        out: &mut impl Sink,
+        answer: ChatAnswer<'_>,
+        texts: &SystemTexts,
+        is_first: bool,
+    ) {
+        let family = self.family;
+        let before = family.answer.before[usize::from(!is_first)];
+        let [open, close] = family.answer.around;
         match answer {
             ChatAnswer::Text(text) => {
-                // Only SmolLM3 keeps the mark that there were no thoughts.
-                let is_kept = self.template == ChatTemplate::SmolLm3;
+                // Where the system's text decides about thoughts, the mark that there were none stays.
+                let is_kept = family.system.words.is_some();
                 let prompt = if is_kept { texts.prompt.as_str() } else { "" };
-                out.markup(&[open, prompt].concat());
+                out.markup(&[before, open, prompt].concat());
                 out.content(self.answer(text));
                 out.markup(close);
             }
             ChatAnswer::Calls(text) => {
-                out.markup(open);
+                let calls = family.tools.calls.filter(|_| self.has_tool_tokens);
+                out.markup(&[before, calls.unwrap_or(open)].concat());
                 out.content(text);
                 out.markup(close);
             }
             ChatAnswer::Ids(ids) => {
-                out.markup(self.shape.prompt);
+                out.markup(&[before, family.answer.prompt].concat());
                 out.ids(ids);
-                let end = self.shape.markers.last().copied().unwrap_or_default();
-                out.markup(close.trim_start_matches(end));
+                let end = family.markers.last().filter(|_| !family.ends_by_eos());
+                out.markup(end.and_then(|end| close.strip_prefix(end)).unwrap_or_default());
             }
             // There is nothing to continue: the model begins its own answer.
-            ChatAnswer::Begun("") => {
-                out.markup(&[self.shape.prompt, &texts.prompt].concat());
-            }
+            ChatAnswer::Begun("") => self.write_prompt(out, texts, is_first),
             // The begun answer comes after thoughts.
             ChatAnswer::Begun(text) => {
-                out.markup(&[open, &self.texts.quiet.prompt].concat());
+                let begun = family.answer.begun;
+                out.markup(&[before, open, begun, &self.texts.quiet.prompt].concat());
                 out.content(text);
             }
         }
     }
 
-    /// Texts of the checkpoint; SmolLM3 lets the system's text decide whether it may think.
+    /// Texts of the checkpoint. In some families the system's text decides whether the model may think.
     fn texts(&self, system: Option<&str>) -> &SystemTexts {
-        let decides = self.template == ChatTemplate::SmolLm3;
-        let says = |word| decides && system.is_some_and(|text| text.contains(word));
-        let thinks = !says("/no_think") && (says("/think") || self.options.thinks != Some(false));
+        let words = self.family.system.words;
+        let says =
+            |word: Option<&str>| word.zip(system).is_some_and(|(word, text)| text.contains(word));
+        let may_think = says(words.map(|words| words.think)) || self.options.thinks != Some(false);
+        let thinks = !says(words.map(|words| words.no_think)) && may_think;
         if thinks { &self.texts.thinking } else { &self.texts.quiet }
     }
 
@@ -322,16 +306,17 @@ impl ChatScript {
         self.texts(system).prompt.trim_end().ends_with("<think>")
     }
 
+    /// Writes the system's turn, and returns whether there is one.
     fn write_system(
         &self,
         out: &mut impl Sink,
         system: Option<&str>,
         texts: &SystemTexts,
         has_tools: bool,
-    ) {
+    ) -> bool {
         let mut head = self.filled(&texts.head);
-        if has_tools && self.template == ChatTemplate::Llama3 {
-            head.insert_str(0, "Environment: ipython\n");
+        if has_tools {
+            head.insert_str(0, self.family.tools.system);
         }
         let is_apart = self.has_head_apart();
         if is_apart {
@@ -339,19 +324,18 @@ impl ChatScript {
         }
         let head = if is_apart { "" } else { head.as_str() };
         let text = system.and_then(|text| self.system(text, texts));
-        let [open, close] = self.shape.system;
+        let System { around: [open, close], alone, words, .. } = self.family.system;
+        let before = self.family.user.before[0];
+        let alone_word = words.map(|words| words.alone);
         match (text, &texts.default) {
-            _ if self.template == ChatTemplate::Gemma => {}
-            (None, None) if !has_tools => {}
-            (Some(text), _)
-                if self.template == ChatTemplate::SmolLm3 && text.contains(OVERRIDE) =>
-            {
-                out.markup(open);
-                out.content(trim_end(&text.replace(OVERRIDE, "")));
-                out.markup(CHATML.system[1]);
+            (None, None) if !has_tools => return false,
+            (Some(text), _) if alone_word.is_some_and(|word| text.contains(word)) => {
+                out.markup(alone[0]);
+                out.content(trim_end(&text.replace(alone_word.unwrap_or_default(), "")));
+                out.markup(alone[1]);
             }
             (text, default) => {
-                out.markup(&[open, head].concat());
+                out.markup(&[before, open, head].concat());
                 match (text, default) {
                     (Some(text), _) => out.content(&text),
                     (None, default) => {
@@ -361,38 +345,33 @@ impl ChatScript {
                 out.markup(&[&self.filled(&texts.tail), close].concat());
             }
         }
+        true
     }
 
     /// The system's text as the template writes it; `None` where it is left out.
     fn system<'t>(&self, text: &'t str, texts: &SystemTexts) -> Option<Cow<'t, str>> {
-        let text = match self.template {
-            ChatTemplate::SmolLm3 => {
-                let text = text.replace("/no_think", "").replace("/think", "");
+        let Family { system, user, .. } = self.family;
+        let text = match system.words {
+            Some(words) => {
+                let text = text.replace(words.no_think, "").replace(words.think, "");
                 Cow::Owned(trim_end(&text).to_owned())
             }
-            _ => Cow::Borrowed(if self.trims() { trim(text) } else { text }),
+            None => Cow::Borrowed(if user.trims == Trims::All { trim(text) } else { text }),
         };
-        let needs_text = texts.skips_empty || self.template == ChatTemplate::SmolLm3;
+        let needs_text = texts.skips_empty || system.words.is_some();
         (!needs_text || !text.is_empty()).then_some(text)
     }
 
-    fn trims(&self) -> bool {
-        self.template == ChatTemplate::Llama3
-    }
-
-    fn content<'t>(&self, text: &'t str) -> &'t str {
-        let trims = self.trims() || self.template == ChatTemplate::Gemma;
-        if trims { trim(text) } else { text }
-    }
-
     fn answer<'t>(&self, text: &'t str) -> &'t str {
-        match self.template {
-            ChatTemplate::Qwen3 => match text.rsplit_once("</think>") {
+        match self.family.answer.loses {
+            Loses::Nothing => text,
+            Loses::White => trim(text),
+            Loses::Spaces => text.trim_end_matches(' '),
+            Loses::Breaks => text.trim_start_matches('\n'),
+            Loses::Thoughts => match text.rsplit_once("</think>") {
                 Some((_, text)) => text.trim_start_matches('\n'),
                 None => text,
             },
-            ChatTemplate::SmolLm3 => text.trim_start_matches('\n'),
-            _ => self.content(text),
         }
     }
 
@@ -401,12 +380,6 @@ impl ChatScript {
         filled(text, self.options.today, self.options.effort()).unwrap_or_default()
     }
 }
-
-/// Replaces the user's header before a tool's result.
-const LLAMA3_RESULT: &str = "<|start_header_id|>ipython<|end_header_id|>\n\n";
-
-/// With this in the system's text, SmolLM3's template adds nothing to that text.
-const OVERRIDE: &str = "/system_override";
 
 /// Removes white space from both ends, as the templates' language does.
 pub(super) fn trim(text: &str) -> &str {

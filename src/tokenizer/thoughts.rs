@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::families::{Thinks, family};
 use crate::format::ChatTemplate;
 
 /// How a model marks its thoughts.
@@ -34,10 +35,10 @@ impl Tags {
 impl Thoughts {
     /// How a model with this template marks its thoughts; `None` if it has none.
     pub fn of(template: ChatTemplate) -> Option<Thoughts> {
-        match template {
-            ChatTemplate::Qwen3 | ChatTemplate::SmolLm3 => Some(Thoughts::Tags(Tags::THINK)),
-            ChatTemplate::Harmony => Some(Thoughts::Channels),
-            _ => None,
+        match family(template)?.answer.thoughts {
+            Thinks::InTags => Some(Thoughts::Tags(Tags::THINK)),
+            Thinks::InChannels => Some(Thoughts::Channels),
+            Thinks::Never => None,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::format::tokenizer::{
     TokenizerKind, Vocab, byte_piece, is_capital_piece,
 };
 use crate::format::{ChatTemplate, ChatTexts, OwnText, excerpt};
-use crate::tokenizer::INFILL;
+use crate::tokenizer::{ChatScript, INFILL};
 
 /// A tokenizer under construction.
 pub(super) struct Draft {
@@ -248,14 +248,14 @@ impl Draft {
             None if settings.has_tokenizer_config => ChatTemplate::None,
             None => template::implied(has_marker),
         };
-        for name in template::markers(self.chat) {
+        for name in ChatScript::markers(self.chat) {
             // User text must not forge these tokens, even if the file calls them plain.
             if let Some(id) = self.find(name) {
                 self.tokens[id as usize].kind = TokenKind::Control;
             }
         }
         self.mark_own_markers();
-        let stops = template::stops(self.chat).iter().filter_map(|name| self.find(name));
+        let stops = ChatScript::stops(self.chat).iter().filter_map(|name| self.find(name));
         let stops: Vec<u32> = stops.collect();
         self.stop_ids.extend(stops);
     }

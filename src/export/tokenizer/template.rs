@@ -287,30 +287,9 @@ impl Older {
 
 /// The template that a vocabulary was made for, if no file names one.
 pub(super) fn implied(has_token: impl Fn(&str) -> bool) -> ChatTemplate {
-    let is_for = |template| markers(template).iter().all(|name| has_token(name));
+    let is_for = |template| ChatScript::markers(template).iter().all(|name| has_token(name));
     [ChatTemplate::Llama3, ChatTemplate::MistralV3]
         .into_iter()
         .find(|&template| is_for(template))
         .unwrap_or_default()
-}
-
-/// The special tokens that a template writes between contents.
-pub(super) fn markers(template: ChatTemplate) -> &'static [&'static str] {
-    let date = Date::new(2001, 2, 3);
-    let script = date
-        .and_then(|date| ChatScript::new(template, ChatTexts::default(), ChatOptions::new(date)));
-    match (script, template) {
-        (Some(script), _) => script.markers(),
-        (None, ChatTemplate::MistralV3) => &["[INST]", "[/INST]"],
-        (None, _) => &[],
-    }
-}
-
-/// Tokens after which an answer in this template is over.
-pub(super) fn stops(template: ChatTemplate) -> &'static [&'static str] {
-    match template {
-        ChatTemplate::Llama3 => &["<|eom_id|>", "<|eot_id|>"],
-        ChatTemplate::Harmony => &["<|return|>", "<|call|>"],
-        _ => markers(template).last().map_or(&[], std::slice::from_ref),
-    }
 }

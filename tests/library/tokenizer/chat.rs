@@ -322,3 +322,129 @@ fn the_system_may_speak_alone_and_later_and_the_model_first() {
         assert_eq!(text.trim_start_matches("<s>").trim_start(), wanted, "{template:?}");
     }
 }
+
+/// All that may be said, at random: `n` messages that begin with a system's text or not.
+fn said(state: &mut u64, n: usize) -> Vec<(ChatRole, &'static str)> {
+    const TEXTS: [&str; 9] = [
+        "",
+        " ",
+        "Hi.",
+        " Hm? \n",
+        "\n\nA b  ",
+        "<think>\nx\n</think>\n\nYes.",
+        "\nNo",
+        "/no_think",
+        "[INST] </s>",
+    ];
+    let mut next = |n: usize| {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (*state >> 33) as usize % n
+    };
+    let mut messages = Vec::new();
+    for at in 0..n {
+        let role = match next(if at + 1 == n { 9 } else { 8 }) {
+            0 | 1 => ChatRole::System,
+            2..=4 => ChatRole::User,
+            5..=7 => ChatRole::Assistant,
+            _ => ChatRole::Begun,
+        };
+        messages.push((role, TEXTS[next(TEXTS.len())]));
+    }
+    messages
+}
+
+/// Ids of 500 conversations in each of the templates with a name, in two vocabularies.
+#[test]
+fn each_named_template_writes_what_it_always_wrote() {
+    const MARKERS: [&str; 22] = [
+        "<|im_start|>",
+        "<|im_end|>",
+        "[INST]",
+        "[/INST]",
+        "[AVAILABLE_TOOLS]",
+        "[/AVAILABLE_TOOLS]",
+        "[TOOL_CALLS]",
+        "[TOOL_RESULTS]",
+        "[/TOOL_RESULTS]",
+        "<|start_of_role|>",
+        "<|end_of_role|>",
+        "<|end_of_text|>",
+        "<start_of_turn>",
+        "<end_of_turn>",
+        "<|system|>",
+        "<|user|>",
+        "<|assistant|>",
+        "<|end|>",
+        "<|start|>",
+        "<|channel|>",
+        "<|message|>",
+        "<|call|>",
+    ];
+    let files = [
+        file("llama2-meta-tiny/tokenizer.model", None),
+        file("llama3-tiny/tokenizer.model", Some(4096)),
+    ];
+    let mut found = Vec::new();
+    for template in ChatTemplate::ALL {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        for file in &files {
+            let mut file = file.clone();
+            for marker in
+                MARKERS.iter().chain(&["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"])
+            {
+                if !(0..file.vocab.len() as u32)
+                    .any(|id| file.vocab.get(id) == Some(marker.as_bytes()))
+                {
+                    file.vocab.push(marker.as_bytes(), 0.0, TokenKind::Control).unwrap();
+                }
+            }
+            if [ChatTemplate::SmolLm3, ChatTemplate::Harmony].contains(&template) {
+                file.chat = template;
+                let texts = &mut file.chat_texts;
+                for (texts, prompt) in
+                    [(&mut texts.thinking, ""), (&mut texts.quiet, "<think>\n\n</think>\n\n")]
+                {
+                    texts.head.push_str("Head.\n");
+                    texts.tail.push_str("\nTail.");
+                    texts.prompt.push_str(prompt);
+                    texts.default = Some("Default.".to_owned());
+                }
+            }
+            let tokenizer = reread(&file);
+            let state = &mut 7;
+            for round in 0..250 {
+                let messages = said(state, round % 7);
+                let thinks = [None, Some(true), Some(false)][round % 3];
+                let format =
+                    ChatFormat::new(template, &tokenizer, ChatOptions { thinks, ..options() })
+                        .unwrap();
+                let mut ids = Vec::new();
+                format.render(&tokenizer, &messages, &mut ids).unwrap();
+                ids.extend(format.end_of_answer());
+                for id in ids {
+                    hash = (hash ^ u64::from(id)).wrapping_mul(0x0100_0000_01b3);
+                }
+            }
+        }
+        found.push(format!("{} {hash:016x}", template.name()));
+    }
+    assert_eq!(found, WRITTEN);
+}
+
+/// Hashes of [`ChatTemplate::ALL`].
+const WRITTEN: [&str; 14] = [
+    "none 0ed77aab3066ae72",
+    "llama2 25b65a9f9edf0f59",
+    "llama3 946d76cfa794f056",
+    "mistral-v1 168b1c537168e54f",
+    "mistral-v3 965d81928d5da54c",
+    "zephyr 72a3b8d6b4953033",
+    "chatml de4ce40ccb104cdf",
+    "qwen3 1c637709c9b977d9",
+    "smollm3 d62e68aad950485c",
+    "granite 655ad38302a356d3",
+    "gemma 81523cdab8183267",
+    "phi3 3c2d1d8f8987a155",
+    "phi4 990ecfc2516b86cf",
+    "harmony 588d90cdb0dede7c",
+];
