@@ -161,16 +161,15 @@ impl Layer {
     /// # Errors
     /// If the driver fails.
     pub(super) fn prepare(&self, pipelines: &mut Pipelines, kv: KvKind) -> Result<(), GpuError> {
-        let is_half = kv == KvKind::F16;
         let own = [
             Shader::Norm,
             Shader::Heads,
-            Shader::Store { is_half },
-            Shader::Attend { is_half },
+            Shader::Store { kv },
+            Shader::Attend { kv },
             Shader::Activate(activation(self.spec.activation).0),
             Shader::Add { by_expert: false },
         ];
-        let parts = ATTEND_PARTS.map(|part| Shader::AttendPart { is_half, part });
+        let parts = ATTEND_PARTS.map(|part| Shader::AttendPart { kv, part });
         let mut all = own.into_iter().chain(parts);
         all.try_for_each(|shader| pipelines.prepare(shader).map(|_| ()))?;
         self.attention.iter().try_for_each(|tensor| tensor.prepare(pipelines, false))?;
@@ -219,9 +218,9 @@ impl Layer {
         };
         let (table_len, head) = (of.table_len as u32, of.head as u32);
         let sizes = SizesPush { n_heads, n_kv_heads, head_dim, table_len, head };
-        let (qkv, is_half) = (room.qkv.address, places.unit_bytes == 2);
+        let (qkv, kind) = (room.qkv.address, places.kind);
         let push = StorePush { qkv, kv, sizes, zero: 0 };
-        on.recorder.dispatch(Shader::Store { is_half }, &push, [2 * spec.n_kv_heads, on.m]);
+        on.recorder.dispatch(Shader::Store { kv: kind }, &push, [2 * spec.n_kv_heads, on.m]);
         let sinks = self.vectors.get(TensorKind::Sinks);
         let push = AttendPush {
             qkv,
@@ -236,20 +235,20 @@ impl Layer {
             blocks: room.attention.blocks as u32,
             zero: 0,
         };
-        self.attend_to(on, &push, is_half);
+        self.attend_to(on, &push, kind);
         self.project_and_add(on, wo, [TensorKind::Bo, TensorKind::AttentionPostNorm]);
     }
 
     /// Attention: of many rows beside each other, of few rows to many positions with blocks beside each other.
-    fn attend_to(&self, on: &mut On<'_, '_>, push: &AttendPush, is_half: bool) {
+    fn attend_to(&self, on: &mut On<'_, '_>, push: &AttendPush, kv: KvKind) {
         if on.m > on.room.attention.rows || on.blocks < BLOCKS_MIN {
-            on.recorder.dispatch(Shader::Attend { is_half }, push, [self.n_heads, on.m]);
+            on.recorder.dispatch(Shader::Attend { kv }, push, [self.n_heads, on.m]);
             return;
         }
         let lanes = self.n_heads * on.m;
         for (part, groups) in ATTEND_PARTS.into_iter().zip([true, false, true, false]) {
             let groups = if groups { [on.blocks, lanes] } else { [lanes, 1] };
-            on.recorder.dispatch(Shader::AttendPart { is_half, part }, push, groups);
+            on.recorder.dispatch(Shader::AttendPart { kv, part }, push, groups);
         }
     }
 

@@ -75,7 +75,7 @@ impl Gpu {
         pool: &Pool,
     ) -> Result<Gpu, GpuError> {
         let header = model.header();
-        if let Some(why) = unsupported(header, plan) {
+        if let Some(why) = unsupported(header) {
             return Err(GpuError::Unsupported(why));
         }
         let handle = options.open()?;
@@ -196,7 +196,7 @@ impl Device for Gpu {
     fn set_plan(&mut self, plan: &Plan) -> Result<(), StartError> {
         let failed = |error: GpuError| StartError::Device(error.to_string());
         let (header, share) = (self.model.header(), self.model.share());
-        if let Some(why) = unsupported(header, plan) {
+        if let Some(why) = unsupported(header) {
             return Err(failed(GpuError::Unsupported(why)));
         }
         // Keys and values may have another format than before.

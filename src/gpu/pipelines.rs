@@ -8,6 +8,7 @@ use ash::vk;
 
 use super::device::Handle;
 use super::error::GpuError;
+use crate::model::KvKind;
 
 /// Bytes of push constants of every pipeline.
 pub(super) const PUSH_BYTES: u32 = 128;
@@ -39,18 +40,18 @@ pub(super) enum Shader {
     Heads,
     /// Keys and values to their pages.
     Store {
-        /// Whether they are f16.
-        is_half: bool,
+        /// How they are kept.
+        kv: KvKind,
     },
     /// Attention.
     Attend {
-        /// Whether keys and values are f16.
-        is_half: bool,
+        /// How keys and values are kept.
+        kv: KvKind,
     },
     /// A part of attention of few rows to many positions.
     AttendPart {
-        /// Whether keys and values are f16.
-        is_half: bool,
+        /// How keys and values are kept.
+        kv: KvKind,
         /// Number of the part, see the shader.
         part: u32,
     },
@@ -185,11 +186,20 @@ impl Shader {
             Shader::ProductF32 { by_expert } | Shader::Add { by_expert } => {
                 vec![u32::from(by_expert)]
             }
-            Shader::Store { is_half } | Shader::Attend { is_half } => vec![u32::from(is_half)],
-            Shader::AttendPart { is_half, part } => vec![u32::from(is_half), part],
+            Shader::Store { kv } | Shader::Attend { kv } => vec![number_of(kv)],
+            Shader::AttendPart { kv, part } => vec![number_of(kv), part],
             Shader::Activate(activation) => vec![activation],
             _ => Vec::new(),
         };
         [vec![u32::from(is_fused)], own].concat()
+    }
+}
+
+/// Number of a way to keep keys and values in `shaders/pages.glsl`.
+fn number_of(kv: KvKind) -> u32 {
+    match kv {
+        KvKind::F32 => 0,
+        KvKind::F16 => 1,
+        KvKind::Int8 => 2,
     }
 }

@@ -7,12 +7,12 @@ use super::device::Handle;
 use super::error::GpuError;
 use super::memory::{Memory, Place};
 use crate::format::model::Header;
-use crate::model::{KvShape, LayerPlaces, PageChange, Plan};
+use crate::model::{KvKind, KvShape, LayerPlaces, PageChange, Plan};
 
 /// Keys and values of some layers, in pages like the CPUs', and the streams' tables of pages.
 pub(super) struct Places {
     pub(super) kv: Memory,
-    pub(super) unit_bytes: usize,
+    pub(super) kind: KvKind,
     pub(super) shape: KvShape,
     /// Tables of the pages for layers without a window, and of those with one.
     tables: [Memory; 2],
@@ -35,7 +35,7 @@ impl Places {
         };
         let tables = [table(false)?, table(true)?];
         let kv = Memory::new(handle, bytes, Place::Device)?;
-        Ok(Places { kv, unit_bytes, tables, is_changed: true, shape })
+        Ok(Places { kv, kind: plan.kv, tables, is_changed: true, shape })
     }
 
     /// Changes a page of a stream. Returns the ranges of bytes to copy, `(from, to)`.
@@ -56,7 +56,7 @@ impl Places {
     }
 
     fn bytes_of(&self, units: Range<usize>) -> Range<u64> {
-        let bytes = |unit: usize| unit as u64 * self.unit_bytes as u64;
+        let bytes = |unit: usize| unit as u64 * self.kind.unit_bytes() as u64;
         bytes(units.start)..bytes(units.end)
     }
 

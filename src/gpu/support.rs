@@ -1,14 +1,13 @@
-//! Models and plans that shaders exist for.
+//! Models that shaders exist for.
 
 use super::tensors::PANEL_ROWS;
 use crate::format::model::{Activation, Header};
-use crate::model::{KvKind, Plan};
 
 /// Widest head.
 const HEAD_DIM_MAX: usize = 512;
 
-/// Why no GPU computes a model with this header and plan; `None` if one can.
-pub(super) fn unsupported(header: &Header, plan: &Plan) -> Option<&'static str> {
+/// Why no GPU computes a model with this header; `None` if one can.
+pub(super) fn unsupported(header: &Header) -> Option<&'static str> {
     let (features, more) = (&header.features, &header.features.more);
     let is_other = more.full_heads.is_some()
         || more.value_norm
@@ -28,7 +27,6 @@ pub(super) fn unsupported(header: &Header, plan: &Plan) -> Option<&'static str> 
         (features.activation == Activation::GeluErf, "its activation is the GELU of erf"),
         (header.slice().is_some(), "its file has only some rows of each matrix"),
         (header.head_dim > HEAD_DIM_MAX || !header.head_dim.is_multiple_of(2), "its heads' width"),
-        (plan.kv == KvKind::Int8, "keys and values are int8; --kv f16 can be used"),
     ];
     checks.into_iter().find(|(is_so, _)| *is_so).map(|(_, why)| why)
 }

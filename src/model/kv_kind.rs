@@ -6,7 +6,7 @@ use crate::format::model::{Header, Weights};
 use crate::kernels::{KV_BLOCK, KvLine, clear_kv_block, kv_block_lines};
 
 /// Format of stored keys and values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KvKind {
     /// Half precision.
     F16,

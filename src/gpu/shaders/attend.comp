@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "exact.glsl"
 #include "pages.glsl"
+#include "lines.glsl"
 // Attention of a row's head to the stored positions of its stream, in blocks of 32; see src/kernels/attend/mod.rs. A
 // workgroup for each head of each row.
 layout(local_size_x = 128) in;
@@ -29,8 +30,10 @@ shared float lanes[BLOCK][16];
 shared float scores[BLOCK];
 shared float maximum, total, correction;
 
+#include "attend_lines.glsl"
+
 float value_at(uint64_t unit) {
-    if (!IS_HALF) return Floats(kv + unit * 4ul).at[0];
+    if (KV == F32) return Floats(kv + unit * 4ul).at[0];
     uint word = Words(kv + (unit / 2ul) * 4ul).at[0];
     return widened((unit & 1ul) == 0ul ? word & 0xffffu : word >> 16);
 }
@@ -65,12 +68,23 @@ void main() {
         total = has_sinks != 0u ? 1.0 : 0.0;
     }
     float sums[4] = float[](0.0, 0.0, 0.0, 0.0);
+    if (KV == INT8) {
+        barrier();
+        quantize_query(t, head_dim);
+    }
     for (uint block = first / BLOCK * BLOCK; block < end; block += BLOCK) {
         uint64_t page = page_of(tables, table_len, at.stream, block, page_units, start);
         uint64_t keys = page + uint64_t(kv_head) * head_units + uint64_t(block % PAGE * head_dim);
         uint64_t values = keys + uint64_t(n_kv_heads) * head_units;
+        if (KV == INT8) {
+            keys = key_block(kv, page, kv_head, block / BLOCK, head_dim);
+            values = value_block(kv, page, n_kv_heads, kv_head, block / BLOCK, head_dim);
+        }
         barrier();
-        for (uint i = t; i < BLOCK * 16u; i += 128u) {
+        if (KV == INT8)
+            for (uint i = t; i < BLOCK * groups_of(head_dim, KEY_GROUP); i += 128u)
+                lanes[i % BLOCK][i / BLOCK] = key_product(keys, i / BLOCK, i % BLOCK, head_dim);
+        else for (uint i = t; i < BLOCK * 16u; i += 128u) {
             uint position = i / 16u, lane = i % 16u;
             float sum = 0.0;
             if (block + position >= first && block + position < end)
@@ -82,10 +96,23 @@ void main() {
         barrier();
         if (t < BLOCK) {
             bool is_seen = block + t >= first && block + t < end;
-            scores[t] = is_seen ? mul(joined(lanes[t]), scale) : number(INFINITE | SIGN);
+            float sum = 0.0;
+            if (KV != INT8) sum = joined(lanes[t]);
+            else for (uint g = 0u; g < groups_of(head_dim, KEY_GROUP); g++)
+                sum = fused(lanes[t][g], query_scales[g], sum);
+            scores[t] = is_seen ? mul(sum, scale) : number(INFINITE | SIGN);
         }
         barrier();
         soften(t);
+        if (KV == INT8) {
+            for (uint g = 0u; g * VALUE_GROUP < head_dim; g++) {
+                set_codes(t, values, g, scores[t % BLOCK]);
+                uint c = g * VALUE_GROUP + t;
+                if (c < head_dim)
+                    sums[g] = fused(value_product(values, c), code_step, mul(sums[g], correction));
+            }
+            continue;
+        }
         uint low = max(first, block) - block, high = min(end, block + BLOCK) - block;
         for (uint c = t, i = 0u; c < head_dim; c += 128u, i++) {
             float sum = 0.0;

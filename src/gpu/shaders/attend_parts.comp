@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "exact.glsl"
 #include "pages.glsl"
+#include "lines.glsl"
 // Attention of few rows to many positions: like attend.comp, but blocks are computed beside each other, as they depend on
 // each other through the largest score alone. Four shaders follow each other. A lane is a head of a row.
 layout(local_size_x = 128) in;
@@ -36,8 +37,10 @@ shared float query[512];
 shared float lanes[BLOCK][16];
 shared float highest;
 
+#include "attend_lines.glsl"
+
 float value_at(uint64_t unit) {
-    if (!IS_HALF) return Floats(kv + unit * 4ul).at[0];
+    if (KV == F32) return Floats(kv + unit * 4ul).at[0];
     uint word = Words(kv + (unit / 2ul) * 4ul).at[0];
     return widened((unit & 1ul) == 0ul ? word & 0xffffu : word >> 16);
 }
@@ -64,14 +67,24 @@ void main() {
     if (index >= n) return;
     uint block = (from + index) * BLOCK;
     uint64_t page = page_of(tables, table_len, at.stream, block, page_units, start);
-    uint64_t keys = page + uint64_t(head / (n_heads / n_kv_heads)) * head_units + uint64_t(block % PAGE * head_dim);
+    uint kv_head = head / (n_heads / n_kv_heads);
+    uint64_t keys = page + uint64_t(kv_head) * head_units + uint64_t(block % PAGE * head_dim);
     uint64_t values = keys + uint64_t(n_kv_heads) * head_units;
+    if (KV == INT8) {
+        keys = key_block(kv, page, kv_head, block / BLOCK, head_dim);
+        values = value_block(kv, page, n_kv_heads, kv_head, block / BLOCK, head_dim);
+    }
 
     if (PART == SCORES) {
         uint q = (row * (n_heads + 2u * n_kv_heads) + head) * head_dim;
         for (uint i = t; i < head_dim; i += 128u) query[i] = qkv.at[q + i];
         barrier();
-        for (uint i = t; i < BLOCK * 16u; i += 128u) {
+        if (KV == INT8) {
+            quantize_query(t, head_dim);
+            barrier();
+            for (uint i = t; i < BLOCK * groups_of(head_dim, KEY_GROUP); i += 128u)
+                lanes[i % BLOCK][i / BLOCK] = key_product(keys, i / BLOCK, i % BLOCK, head_dim);
+        } else for (uint i = t; i < BLOCK * 16u; i += 128u) {
             uint position = i / 16u, part = i % 16u;
             float sum = 0.0;
             if (block + position >= first && block + position < end)
@@ -83,8 +96,11 @@ void main() {
         barrier();
         if (t < BLOCK) {
             bool is_seen = block + t >= first && block + t < end;
-            scratch.at[weights_at(lane, index) + t] =
-                is_seen ? mul(joined(lanes[t]), scale) : number(INFINITE | SIGN);
+            float sum = 0.0;
+            if (KV != INT8) sum = joined(lanes[t]);
+            else for (uint g = 0u; g < groups_of(head_dim, KEY_GROUP); g++)
+                sum = fused(lanes[t][g], query_scales[g], sum);
+            scratch.at[weights_at(lane, index) + t] = is_seen ? mul(sum, scale) : number(INFINITE | SIGN);
         }
     }
     if (PART == SOFTEN) {
@@ -143,7 +159,18 @@ void main() {
             scratch.at[total_at(lane)] = total;
         }
     }
-    if (PART == VALUES) {
+    if (PART == VALUES && KV == INT8) {
+        uint weights = weights_at(lane, index);
+        float weight = scratch.at[weights + t % BLOCK];
+        for (uint g = 0u; g * VALUE_GROUP < head_dim; g++) {
+            set_codes(t, values, g, weight);
+            uint c = g * VALUE_GROUP + t;
+            if (c < head_dim) scratch.at[outputs_at(lane, index) + c] = value_product(values, c);
+            // All weights have been read: the steps take their places.
+            if (t == 0u) scratch.at[weights + g] = code_step;
+        }
+    }
+    if (PART == VALUES && KV != INT8) {
         uint low = max(first, block) - block, high = min(end, block + BLOCK) - block;
         for (uint c = t; c < head_dim; c += 128u) {
             float sum = 0.0;
@@ -156,8 +183,12 @@ void main() {
     if (PART == FINISH) {
         for (uint c = t; c < head_dim; c += 128u) {
             float sum = 0.0;
-            for (uint b = 0u; b < n; b++)
-                sum = fused(sum, scratch.at[corrections_at(lane) + b], scratch.at[outputs_at(lane, b) + c]);
+            for (uint b = 0u; b < n; b++) {
+                float correction = scratch.at[corrections_at(lane) + b];
+                float own = scratch.at[outputs_at(lane, b) + c];
+                if (KV != INT8) sum = fused(sum, correction, own);
+                else sum = fused(own, scratch.at[weights_at(lane, b) + c / VALUE_GROUP], mul(sum, correction));
+            }
             y.at[lane * head_dim + c] = divide(sum, scratch.at[total_at(lane)]);
         }
     }

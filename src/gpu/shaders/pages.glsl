@@ -1,12 +1,13 @@
-// Places of keys and values, see src/model/kv.rs. Units are values of f16 or f32.
+// Places of keys and values, see src/model/kv.rs. Units are values of f16 or f32, or lines of int8.
 struct Row {
     uint stream;
     uint pos;
 };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Rows { Row at[]; };
 
-// Whether keys and values are f16; otherwise they are f32.
-layout(constant_id = 1) const bool IS_HALF = true;
+// How keys and values are kept.
+layout(constant_id = 1) const uint KV = 1u;
+const uint F32 = 0u, F16 = 1u, INT8 = 2u;
 
 const uint PAGE = 64u;
 
