@@ -21,7 +21,7 @@ use super::models::Models;
 use super::plain;
 use super::server::{Place, Server};
 use super::service::{House, ModelAbout, ServedModel, Service};
-use super::tools::{Course, Tools, Words};
+use super::tools::{Course, Tools, Words, learn};
 use crate::engine::{Outcome, StopReason, TokenFilter};
 use crate::format::tokenizer::{TokenKind, TokenizerFile};
 use crate::format::{ChatTemplate, Suggested};
@@ -208,6 +208,14 @@ fn tools(value: &Value, words: &Words) -> Option<GrammarFilter> {
     let course =
         Course { begins_thinking: false, tags: Some(&Tags::THINK), stop_ids: TOKENIZER.stop_ids() };
     tools.filter((words, &TOKENIZER), &GRAMMARS, (course, None)).ok()
+}
+
+/// Learns the marks of calls from a template of these bytes, and draws tokens that the grammar with them allows.
+pub fn marks(bytes: &[u8]) {
+    let Some(grammar) = learn(bytes, &TOKENIZER) else { return };
+    if let Ok(filter) = GRAMMARS.lark(grammar, None, TOKENIZER.stop_ids()) {
+        follow(filter, 7);
+    }
 }
 
 /// Takes allowed tokens until the text is complete, or [`N_TOKENS`] are taken.

@@ -142,7 +142,7 @@ impl CallFilter {
                 Err(lack) => (Place::Text, Err(lack)),
             },
             Place::Middle(name) => {
-                let found = eaten(&self.held, &marks.middle);
+                let found = self.middle();
                 if found.is_ok() {
                     calls.push(CallPiece::Begin(name.clone()));
                     self.has_calls = true;
@@ -240,6 +240,16 @@ impl CallFilter {
         }
     }
 
+    /// Length of the text between a name and its arguments.
+    fn middle(&self) -> Result<usize, Lack> {
+        let n = eaten(&self.held, &self.marks.middle)?;
+        match self.marks.arguments {
+            Arguments::Pairs(_) => Ok(n),
+            // Other values than objects are no arguments.
+            Arguments::Json | Arguments::Message => begins_object(&self.held[n..]).map(|()| n),
+        }
+    }
+
     fn put_arguments(&mut self, mut braces: Braces, calls: &mut Vec<CallPiece>) -> bool {
         if !braces.has_begun {
             let n = self.held.len() - self.held.trim_ascii_start().len();
@@ -330,8 +340,8 @@ impl CallFilter {
             // Another call or text follows a call that has no end mark.
             (Ok(_), Some(Err(Lack::More))) if end.is_empty() => (Place::Text, Err(Lack::More)),
             (Ok(n), _) => (Place::Text, found(Ok(n))),
-            (_, Some(Ok(n))) => (Place::Name, found(Ok(n))),
             (Err(Lack::More), _) | (_, Some(Err(Lack::More))) => (Place::Text, Err(Lack::More)),
+            (_, Some(Ok(n))) => (Place::Name, found(Ok(n))),
             (Err(Lack::Other), _) => (Place::Text, Err(Lack::Other)),
         }
     }
@@ -453,6 +463,15 @@ fn name(text: &str) -> Result<(String, usize), Lack> {
         }
     }
     Err(Lack::More)
+}
+
+/// Checks that an object of JSON begins here.
+fn begins_object(text: &str) -> Result<(), Lack> {
+    match text.trim_ascii_start().bytes().next() {
+        Some(b'{') => Ok(()),
+        Some(_) => Err(Lack::Other),
+        None => Err(Lack::More),
+    }
 }
 
 /// Finds the end of a JSON object.

@@ -17,6 +17,8 @@ mod words;
 pub(super) use call::ToolCall;
 pub(super) use filter::{CallFilter, CallPiece, joined};
 pub(super) use own::OwnWords;
+#[cfg(fuzzing)]
+pub(super) use own::trial::learn;
 pub(super) use words::Words;
 
 use std::ops::Range;

@@ -221,6 +221,7 @@ impl Probe<'_> {
             two.as_ref().and_then(|two| self.next(two, &arguments)).map(|next| with_ids(&next));
         // Several calls may be several turns, which do not follow each other in one answer.
         next = next.filter(|next| !self.stops.iter().any(|stop| next.contains(stop)));
+        next = next.filter(|next| !next.trim().is_empty());
         let mut written = Arguments::Json;
         if !call.is_json {
             let (pairs, opens) = self.pairs(&one[call.name.end..])?;
@@ -466,6 +467,9 @@ fn taken_tail(end: &mut String, next: &mut Option<String>) -> Option<String> {
     end.drain(..n);
     Some(tail)
 }
+
+#[cfg(any(fuzzing, all(test, feature = "forms")))]
+pub(in crate::serve) mod trial;
 
 #[cfg(all(test, feature = "forms"))]
 mod tests;

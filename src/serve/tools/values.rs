@@ -350,6 +350,8 @@ fn word(word: &str) -> Option<Value> {
         "True" | "true" => Some(true.into()),
         "False" | "false" => Some(false.into()),
         "None" | "null" => Some(Value::Null),
+        // JSON's zero with a sign would be a float.
+        "-0" => Some(0.into()),
         number => serde_json::from_str::<serde_json::Number>(number).ok().map(Value::Number),
     }
 }

@@ -409,7 +409,7 @@ fn of_objects() -> Vec<(Value, Value, Value)> {
             json!([{}, {"a": 2}, {"a": 1, "b": "x"}]),
         ),
         (
-            json!({"allOf": [{"properties": {"a": {"type": "number"}}, "required": ["a"]},
+            json!({"allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]},
                 {"properties": {"a": {"maximum": 5, "minimum": -1000}, "b": {"type": "boolean"}}}]}),
             json!([{"a": 4}, {"a": 5, "b": true}]),
             json!([{"a": 6}, {"b": true}]),
@@ -626,4 +626,48 @@ fn odd_names_and_schemas_are_kept() {
         }
         assert!(n_whole > 0, "{name}: no text ends");
     }
+}
+
+/// Texts of templates, joined at random.
+#[test]
+fn any_marks_that_are_learned_find_calls_however_a_text_is_cut() {
+    const PARTS: [&str; 24] = [
+        "\n",
+        "\n",
+        "\n",
+        "\n",
+        "\t",
+        "\r",
+        "<call>",
+        "</call>",
+        "{\"name\": \"",
+        "\", \"arguments\": ",
+        "}",
+        "=",
+        "<arg=",
+        ">",
+        "</arg>",
+        "fnq",
+        "aq",
+        "'",
+        ", ",
+        " ",
+        "<",
+        "é",
+        "7",
+        "[",
+    ];
+    // 100,000 were run by hand.
+    let n_rounds = rounds(4000);
+    let tokenizer = tokenizer("", &[]);
+    let (mut state, mut n_learned) = (1_u64, 0);
+    for kind in 0..n_rounds {
+        let mut bytes = vec![kind as u8];
+        for _ in 0..24 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            bytes.extend(PARTS[(state >> 33) as usize % PARTS.len()].as_bytes());
+        }
+        n_learned += usize::from(trial::learn(&bytes, &tokenizer).is_some());
+    }
+    assert!(n_learned > 0);
 }
