@@ -331,17 +331,19 @@ impl ServedModels {
         let seen = self.look(path).map_err(Failure::Input)?;
         let listed = self.listed(name, path, &seen).map_err(Failure::Input)?;
         let file = model_file(path, *is_quiet)?;
-        let mut loaded = model_files::load(Some(&file), None)?;
+        let loaded = model_files::load(Some(&file), None)?;
         let suggested = self.suggested(name, path);
         #[cfg(feature = "tools")]
-        loaded.choose_template(
-            options::template_of(&suggested, |what| {
+        let loaded = {
+            let mut loaded = loaded;
+            let choice = options::template_of(&suggested, |what| {
                 if !is_quiet {
                     note(what)
                 }
-            })
-            .as_ref(),
-        )?;
+            });
+            loaded.choose_template(choice.as_ref())?;
+            loaded
+        };
         let Loaded { model, tokenizer, chat_template, .. } = loaded;
         overwritten::watch(Some(&file), &model);
         let (options, memory) = self.sizes(model.header())?;
@@ -393,16 +395,17 @@ impl ServedModels {
         let seen = self.look(path).map_err(Failure::Input)?;
         let ListedModel { about, ctx_len, .. } =
             self.listed(name, path, &seen).map_err(Failure::Input)?;
-        let (header, mut tokenizer) = header_and_tokenizer(path)?;
+        let (header, tokenizer) = header_and_tokenizer(path)?;
         let vocab_size = header.vocab_size;
         let suggested = self.suggested(name, path);
-        let mut chat_template = header.chat_template;
+        let chat_template = header.chat_template;
         #[cfg(feature = "tools")]
-        {
+        let (tokenizer, chat_template) = {
+            let mut tokenizer = tokenizer;
             let choice = options::template_of(&suggested, |_| {});
-            chat_template =
-                ChatChoice::apply(choice.as_ref(), &mut tokenizer)?.unwrap_or(chat_template);
-        }
+            let chosen = ChatChoice::apply(choice.as_ref(), &mut tokenizer)?;
+            (tokenizer, chosen.unwrap_or(chat_template))
+        };
         let words = (Arc::new(tokenizer), chat_template);
         Ok(DescribedModel { model: served(about, &header, words, suggested), ctx_len, vocab_size })
     }
