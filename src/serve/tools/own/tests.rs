@@ -281,6 +281,32 @@ fn calls_are_read_as_the_template_writes_them_however_they_are_cut() {
 }
 
 #[test]
+fn strings_of_json_and_of_python_may_spell_the_marks() {
+    for (name, own) in families() {
+        let marks = own.words.marks();
+        let is_python = |pairs: &Pairs| matches!(pairs.values, Values::Python);
+        let may_spell = match &marks.arguments {
+            Arguments::Json => true,
+            Arguments::Pairs(pairs) => is_python(pairs),
+            // A message ends at its token.
+            Arguments::Message => false,
+        };
+        if !may_spell {
+            continue;
+        }
+        let spelled = format!("{{{} {} }}", marks.sign, marks.end);
+        let arguments = json!({"city": spelled, "days": 1});
+        let text = own.answer("I look.", std::slice::from_ref(&arguments));
+        for cut in (0..=text.len()).filter(|at| text.is_char_boundary(*at)) {
+            let (rest, calls) = own.divided([&text[..cut], &text[cut..]], StopReason::Complete);
+            assert_eq!((rest.as_str(), calls.len()), ("I look.", 1), "{name}: {text:?} at {cut}");
+            let read: Value = serde_json::from_str(&calls[0].arguments).unwrap();
+            assert_eq!(read, arguments, "{name}: {text:?} at {cut}");
+        }
+    }
+}
+
+#[test]
 fn no_markup_of_a_call_that_is_cut_short_is_text() {
     for (name, own) in families() {
         let text = own.answer("", &[json!({"city": TEXT, "days": 3})]);
