@@ -122,7 +122,7 @@ func idents(n parse.Node, found map[string]bool) {
 	}
 }
 
-// cut removes what comes after the first .Response.
+// cutPipe tells whether a .Response is written, behind which all is left out.
 func cutPipe(n *parse.PipeNode, cut *bool) {
 	for _, c := range n.Cmds {
 		for _, a := range c.Args {
@@ -150,15 +150,12 @@ func cutList(n *parse.ListNode, cut *bool) {
 		case *parse.ActionNode:
 			cutPipe(c.Pipe, cut)
 		case *parse.IfNode:
-			cutPipe(c.Pipe, cut)
 			cutList(c.List, cut)
 			cutList(c.ElseList, cut)
 		case *parse.RangeNode:
-			cutPipe(c.Pipe, cut)
 			cutList(c.List, cut)
 			cutList(c.ElseList, cut)
 		case *parse.WithNode:
-			cutPipe(c.Pipe, cut)
 			cutList(c.List, cut)
 			cutList(c.ElseList, cut)
 		}
@@ -289,6 +286,15 @@ const odd = `{{/* all else */}}{{ with .System }}[{{ . }}]{{ else }}none{{ end }
 {{- if and (le 1 1) (not (ne 1 1)) }}.{{ end }}
 `
 
+const asking = `{{ if and .Prompt (not .Response) }}<user>{{ .Prompt }}<model>{{ else }}{{ with .Response }}{{ . }}{{ end }}{{ end }}
+{{- if .First }}first{{ end }}{{ if .Tools }}tools{{ end }}{{ if .Response }}[old]{{ end }}<end>{{ .Response }}</end>
+`
+
+const named = `{{ range .Tools }}{{ with .Function.Parameters.Properties }}{{ range $k, $v := . }}{{ $k }}={{ $v.Type }};{{ end }}{{ end }}
+{{- $all := .Function.Parameters.Properties }}{{ range $k, $v := $all }}{{ print $k ": " $v.Type 1 2 }}{{ end }}{{ print }}
+{{- (index .Function.Parameters.Properties "city").Type }}{{ end }}
+{{- range .Messages }}{{ print .Role ": " .Content "\n" }}{{ range .ToolCalls }}{{ printf "%s%%%v" .Function.Name .Function.Arguments }}{{ json .Function.Arguments }}{{ end }}{{ end }}`
+
 func main() {
 	yes, no := true, false
 	asked := message{Role: "user", Content: "What is 2 < 3 & \"so\"?\n"}
@@ -323,7 +329,7 @@ func main() {
 		Rendered []rendered `json:"rendered"`
 	}
 	var all []fixture
-	for _, one := range [][2]string{{"chatml", chatml}, {"bare", bare}, {"tooled", tooled}, {"odd", odd}} {
+	for _, one := range [][2]string{{"chatml", chatml}, {"bare", bare}, {"tooled", tooled}, {"odd", odd}, {"asking", asking}, {"named", named}} {
 		fix := fixture{Name: one[0], Template: one[1]}
 		for _, t := range talks {
 			text, err := run(one[1], t)

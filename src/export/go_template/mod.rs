@@ -10,7 +10,7 @@ mod write;
 use crate::tokenizer::jinja;
 
 /// Longest template.
-pub(crate) const GO_TEMPLATE_BYTES_MAX: usize = 1 << 16;
+pub(crate) const GO_TEMPLATE_BYTES_MAX: usize = 1 << 15;
 
 /// Whether `text` is a template in Go's language rather than in Jinja's.
 pub(crate) fn is_go_template(text: &str) -> bool {
@@ -87,10 +87,12 @@ mod tests {
             ("{{ if $x := 1 }}{{ end }}{{ $x }}", "$x is not defined"),
             ("{{ define \"a\" }}{{ end }}", "it has a {{define}}"),
             ("{{ . }}", "it prints all that it is given"),
-            ("{{ .Nothing }}", "there is no .Nothing"),
             ("{{ range .Messages }}{{ .Nothing }}{{ end }}", "there is no .Nothing"),
             ("{{ eq .Prompt }}", "it calls eq with 1 arguments"),
             ("{{ .Prompt | upper }}", "it calls upper with 1 arguments"),
+            ("{{ printf .Prompt }}", "the form of a printf is no text of the template"),
+            ("{{ printf \"%q\" .Prompt }}", "a printf has %q"),
+            ("{{ printf \"%s\" }}", "a printf has 1 places for 0 values"),
         ] {
             assert_eq!(jinja(text), Err(why.to_owned()), "{text}");
         }

@@ -44,13 +44,24 @@ const SHOWN: &str = concat!(
     "{%- endmacro -%}",
 );
 
+/// Values as Go prints several: with a space between two that are no texts.
+const PRINTED: &str = concat!(
+    "{%- macro printed(all) -%}",
+    "{%- for x in all -%}",
+    "{{ ' ' if not loop.first and x is not string and loop.previtem is not string }}{{ shown(x) }}",
+    "{%- endfor -%}",
+    "{%- endmacro -%}",
+);
+
 /// The whole template.
 pub(super) fn template(nodes: &[Node]) -> Result<String, String> {
-    let mut out = [JSON, SHOWN, GATHER, "{%- set v = namespace() -%}"].concat();
+    let mut out = [JSON, SHOWN, PRINTED, GATHER, "{%- set v = namespace() -%}"].concat();
     if names(nodes, "Messages") {
         out.push_str(&body(nodes)?);
         return Ok(out);
     }
+    // Templates of single exchanges get no tools.
+    out.push_str("{%- set tools = [] -%}");
     let mut nodes = nodes.to_vec();
     if !names(&nodes, "Response") {
         nodes.push(Node::Print(Pipe { set: None, value: field("Response") }));
@@ -86,7 +97,7 @@ fn field(name: &str) -> Expr {
 }
 
 fn body(nodes: &[Node]) -> Result<String, String> {
-    let mut writer = Writer { out: String::new(), n_names: 0, variables: Vec::new() };
+    let mut writer = Writer::default();
     writer.nodes(nodes, None)?;
     Ok(writer.out)
 }
@@ -111,7 +122,7 @@ fn uses(value: &Expr, name: &str) -> bool {
     }
 }
 
-/// The nodes without all that comes behind the first `.Response`, where an answer begins.
+/// The nodes without all that comes behind the first `.Response` that is written, where an answer begins.
 fn without_rest(nodes: &[Node], is_over: &mut bool) -> Vec<Node> {
     let mut kept = Vec::new();
     for node in nodes {
@@ -119,7 +130,6 @@ fn without_rest(nodes: &[Node], is_over: &mut bool) -> Vec<Node> {
             break;
         }
         let mut block = |block: &Block| {
-            *is_over |= uses(&block.of.value, "Response");
             let then = without_rest(&block.then, is_over);
             let otherwise = without_rest(&block.otherwise, is_over);
             Block { of: block.of.clone(), then, otherwise }
@@ -140,12 +150,15 @@ fn without_rest(nodes: &[Node], is_over: &mut bool) -> Vec<Node> {
     kept
 }
 
+#[derive(Default)]
 struct Writer {
     out: String,
     /// Number of names given so far, so that each is another.
     n_names: usize,
     /// Variables of Go in their scopes, the innermost last, and what they are here.
     variables: Vec<(String, String)>,
+    /// Names here that stand for values with names for their elements.
+    maps: Vec<String>,
 }
 
 /// The value that `.` stands for; `None` for the values that the template is given.
@@ -210,7 +223,17 @@ impl Writer {
             return Err(format!("it sets ${name}, a variable of a loop"));
         }
         self.tag(&format!("set {own} = {value}"));
+        if self.is_map(&pipe.value, &value) {
+            self.maps.push(own.clone());
+        }
         Ok(own)
+    }
+
+    /// Whether a value has names for its elements; `own` is what it is here.
+    fn is_map(&self, value: &Expr, own: &str) -> bool {
+        let has_names = |name: &str| matches!(name, "Properties" | "Arguments" | "Defs");
+        let is_named = matches!(value, Expr::Field(_, name) if has_names(name));
+        is_named || self.maps.iter().any(|map| map == own)
     }
 
     fn variable(&self, name: &str) -> Result<&str, String> {
@@ -224,6 +247,9 @@ impl Writer {
         if is_with {
             let own = self.name("d");
             self.tag(&format!("set {own} = {value}"));
+            if self.is_map(&block.of.value, &value) {
+                self.maps.push(own.clone());
+            }
             self.tag(&format!("if {own}"));
             self.nodes(&block.then, Some(&own))?;
         } else {
@@ -248,7 +274,7 @@ impl Writer {
         let n_outer = self.variables.len();
         let over = self.value(&block.of, dot)?;
         let [index, element] = [self.name("i"), self.name("d")];
-        match is_map(&block.of.value) {
+        match self.is_map(&block.of.value, &over) {
             // Go goes through a map in the order of its keys.
             true => self.tag(&format!(
                 "for {index}, {element} in ({over}|default({{}}, true))|dictsort(case_sensitive=true)"
@@ -290,6 +316,43 @@ impl Writer {
         })
     }
 
+    /// Values in a text with a place for each.
+    fn formatted(&self, args: &[Expr], dot: Dot<'_>) -> Result<String, String> {
+        let [Expr::Text(form), rest @ ..] = args else {
+            return Err("the form of a printf is no text of the template".to_owned());
+        };
+        let mut pieces = form.split('%');
+        let mut text = pieces.next().unwrap_or_default().to_owned();
+        let mut n_places = 0;
+        while let Some(piece) = pieces.next() {
+            match piece.chars().next() {
+                Some('s' | 'd' | 'v') => {
+                    text.extend(["%s", &piece[1..]]);
+                    n_places += 1;
+                }
+                None if form.contains("%%") => {
+                    text.extend(["%%", pieces.next().unwrap_or_default()])
+                }
+                _ => {
+                    return Err(format!(
+                        "a printf has %{}",
+                        piece.chars().take(3).collect::<String>()
+                    ));
+                }
+            }
+        }
+        if n_places != rest.len() {
+            return Err(format!("a printf has {n_places} places for {} values", rest.len()));
+        }
+        let rest = rest.iter().map(|arg| Ok(format!("shown({})", self.expr(arg, dot)?)));
+        let rest: Vec<String> = rest.collect::<Result<_, String>>()?;
+        Ok(format!(
+            "({}|format({}))",
+            quoted(text.chars().collect::<Vec<_>>().iter()),
+            rest.join(", ")
+        ))
+    }
+
     fn expr(&self, value: &Expr, dot: Dot<'_>) -> Result<String, String> {
         Ok(match value {
             Expr::Dot => dot.ok_or("it prints all that it is given")?.to_owned(),
@@ -301,27 +364,28 @@ impl Writer {
             Expr::Word(word) if word == "nil" => "none".to_owned(),
             Expr::Word(word) => word.clone(),
             Expr::Field(of, name) => match (&**of, dot) {
-                (Expr::Dot, None) => given(name)?.to_owned(),
-                (Expr::Variable(root), _) if root.is_empty() => given(name)?.to_owned(),
+                (Expr::Dot, None) => given(name).to_owned(),
+                (Expr::Variable(root), _) if root.is_empty() => given(name).to_owned(),
                 (of, _) => member(&self.expr(of, dot)?, name)?,
             },
+            Expr::Call(name, args) if name == "printf" => self.formatted(args, dot)?,
             Expr::Call(name, args) => {
-                let args: Vec<String> =
+                let own: Vec<String> =
                     args.iter().map(|arg| self.expr(arg, dot)).collect::<Result<_, _>>()?;
-                call(name, &args)?
+                match (name.as_str(), args.as_slice()) {
+                    ("json", [arg]) if self.is_map(arg, &own[0]) => {
+                        format!("json({}, true)", own[0])
+                    }
+                    _ => call(name, &own)?,
+                }
             }
         })
     }
 }
 
-/// Whether a value has names for its elements.
-fn is_map(value: &Expr) -> bool {
-    matches!(value, Expr::Field(_, name) if matches!(&**name, "Properties" | "Arguments" | "Defs"))
-}
-
-/// A value that the template is given.
-fn given(name: &str) -> Result<&'static str, String> {
-    Ok(match name {
+/// A value that the template is given; Go takes those that it is not given as empty.
+fn given(name: &str) -> &'static str {
+    match name {
         "Messages" => "g.messages",
         "System" => "g.system",
         "Tools" => "(tools|default([], true))",
@@ -331,8 +395,8 @@ fn given(name: &str) -> Result<&'static str, String> {
         "Think" => "(enable_thinking|default(false))",
         "IsThinkSet" => "(enable_thinking is defined)",
         "ThinkLevel" => "(reasoning_effort|default(''))",
-        other => return Err(format!("there is no .{other}")),
-    })
+        _ => "none",
+    }
 }
 
 /// A field of a message, a call or a tool.
@@ -380,17 +444,13 @@ fn call(name: &str, args: &[String]) -> Result<String, String> {
         ("ge", _) => compare(">=")?,
         ("index", [of, keys @ ..]) => {
             let keys: String = keys.iter().map(|key| format!("[{key}]")).collect();
-            format!("({of}){keys}")
+            format!("(({of}){keys}|default(''))")
         }
         ("slice", [of]) => of.clone(),
         ("slice", [of, from]) => format!("({of})[{from}:]"),
         ("slice", [of, from, to]) => format!("({of})[{from}:{to}]"),
         ("json", [a]) => format!("json({a})"),
-        ("print", [a]) => format!("shown({a})"),
-        ("printf", [form, rest @ ..]) => {
-            let form = form.replace("%v", "%s");
-            format!("({form}|format({}))", rest.join(", "))
-        }
+        ("print", all) => format!("printed([{}])", all.join(", ")),
         ("currentDate", []) => "strftime_now('%Y-%m-%d')".to_owned(),
         _ => return Err(format!("it calls {name} with {} arguments", args.len())),
     })

@@ -1,12 +1,14 @@
 //! Requests to a hub or registry: redirects, credentials, and which failures may pass.
 
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use ureq::http::{Response, Uri};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
-use ureq::{Agent, Body, Error};
+use ureq::typestate::WithoutBody;
+use ureq::{Agent, Body, Error, RequestBuilder, Timeout};
 
 use super::proxy::NamedProxy;
 use super::shared::Shared;
@@ -20,6 +22,8 @@ const WAIT_MAX: Duration = Duration::from_secs(120);
 const LIST_TIME: Duration = Duration::from_secs(120);
 /// Longest silence of a server.
 const SILENCE: Duration = Duration::from_secs(30);
+/// Longest time until a proxy has connected and the first server behind it answers.
+const PROXY_TIME: Duration = Duration::from_secs(60);
 const REDIRECTS_MAX: usize = 5;
 /// Longest explanation of a failure that is read.
 const EXPLANATION_BYTES: u64 = 16 << 10;
@@ -122,7 +126,7 @@ impl Client {
                 request = request.header("authorization", format!("Bearer {token}"));
             }
             let request = request.config().timeout_global(time).build();
-            let response = request.call().map_err(|e| self.failed(&e, &url))?;
+            let response = self.call(request).map_err(|e| self.failed(&e, &url))?;
             let answer = Answer { status: response.status().as_u16(), response };
             if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
                 return Ok(answer);
@@ -138,12 +142,34 @@ impl Client {
         Err(StoreError::Runtime(format!("{} redirects too often", host(&url))).into())
     }
 
+    /// The response to `request`. A proxy that never ends its answer would be listened to for ever.
+    fn call(&self, request: RequestBuilder<WithoutBody>) -> Result<Response<Body>, Error> {
+        if self.proxy.is_none() {
+            return request.call();
+        }
+        let (done, answer) = mpsc::channel();
+        let thread = thread::Builder::new().name("leap-proxy".to_owned());
+        // The caller may have given up.
+        let work = move || drop(done.send(request.call()));
+        thread.spawn(work).map_err(Error::Io)?;
+        answer.recv_timeout(PROXY_TIME).unwrap_or(Err(Error::Timeout(Timeout::Connect)))
+    }
+
     /// The failure of a request to `url`.
     fn failed(&self, error: &Error, url: &str) -> Trouble {
         let is_spared =
             |named: &&NamedProxy| url.parse().is_ok_and(|url: Uri| named.proxy.is_no_proxy(&url));
         let proxy = self.proxy.as_ref().filter(|named| !is_spared(named));
         match (failed(error, host(url)), proxy) {
+            (_, Some(named)) if matches!(error, Error::ConnectProxyFailed(_)) => {
+                let wants = if error.to_string().contains("407") {
+                    ": it wants a name and a password, as http://NAME:PASSWORD@HOST:PORT"
+                } else {
+                    ""
+                };
+                StoreError::Runtime(format!("{}: {error}, {}{wants}", host(url), named.words()))
+                    .into()
+            }
             (Trouble::Connection(why), Some(named)) => {
                 Trouble::Connection(format!("{why}, {}", named.words()))
             }

@@ -29,9 +29,10 @@ impl NamedProxy {
             (!value.is_empty()).then_some((name, value))
         });
         let Some((variable, value)) = named else { return Ok(None) };
-        let spared = ["no_proxy", "NO_PROXY"].into_iter().find_map(|name| env::var(name).ok());
+        let spared = ["no_proxy", "NO_PROXY"].into_iter().filter_map(|name| env::var(name).ok());
+        let spared = spared.into_iter().find(|hosts| !hosts.trim().is_empty());
         let proxy = proxy(&value, &spared.unwrap_or_default());
-        let proxy = proxy.map_err(|why| StoreError::Input(format!("{variable} {why}")))?;
+        let proxy = proxy.map_err(|why| StoreError::Runtime(format!("{variable} {why}")))?;
         Ok(Some(NamedProxy { proxy, variable }))
     }
 
@@ -45,7 +46,14 @@ impl NamedProxy {
 /// The proxy at the address `value`, which is not asked for the hosts `spared`.
 fn proxy(value: &str, spared: &str) -> Result<Proxy, &'static str> {
     // The address may have a password, so it is not shown.
-    let named = Proxy::new(value).map_err(|_| "is no address of a proxy, as http://HOST:PORT")?;
+    const NO_ADDRESS: &str = "is no address of a proxy, as http://HOST:PORT";
+    let named = Proxy::new(value).map_err(|_| NO_ADDRESS)?;
+    let authority = named.uri().authority().map_or("", |authority| authority.as_str());
+    let place = authority.rsplit('@').next().unwrap_or_default();
+    let port = place.rsplit(']').next().unwrap_or_default().rsplit_once(':').map(|(_, port)| port);
+    if named.host().is_empty() || port.is_some_and(|port| port.parse::<u16>().is_err()) {
+        return Err(NO_ADDRESS);
+    }
     if !matches!(named.protocol(), ProxyProtocol::Http | ProxyProtocol::Https) {
         return Err("names a SOCKS proxy: wanted one for HTTP, as http://HOST:PORT");
     }
@@ -56,10 +64,13 @@ fn proxy(value: &str, spared: &str) -> Result<Proxy, &'static str> {
     if let Some(password) = named.password() {
         built = built.password(password);
     }
-    for host in spared.split(',').map(str::trim).filter(|host| !host.is_empty()) {
-        built = built.no_proxy(host);
+    let hosts = spared.split([',', ' ', '\t']).filter(|host| !host.is_empty());
+    for host in hosts {
+        // Hosts below it are spared, too.
+        let name = host.trim_start_matches('.');
+        built = built.no_proxy(name).no_proxy(&format!(".{name}"));
     }
-    built.build().map_err(|_| "is no address of a proxy, as http://HOST:PORT")
+    built.build().map_err(|_| NO_ADDRESS)
 }
 
 #[cfg(test)]
@@ -73,9 +84,18 @@ mod tests {
         assert_eq!((read.username(), read.password()), (Some("me"), Some("p@ss")));
         let is_spared = |url: &str| read.is_no_proxy(&url.parse().unwrap());
         assert!(is_spared("https://localhost/a") && is_spared("https://hub.lan/a"));
-        assert!(!is_spared("https://huggingface.co/a"));
+        assert!(is_spared("https://x.localhost/a") && is_spared("https://lan/a"));
+        assert!(!is_spared("https://huggingface.co/a") && !is_spared("https://xlocalhost/a"));
         assert_eq!(proxy("proxy.lan:80", "").unwrap().host(), "proxy.lan");
-        for wrong in ["socks5://proxy.lan:1080", "ftp://proxy.lan", "http://", "\u{1}"] {
+        for wrong in [
+            "socks5://proxy.lan:1080",
+            "ftp://proxy.lan",
+            "http://",
+            "\u{1}",
+            "proxy.lan:99999",
+            "http://proxy.lan:abc",
+            "http://me:secret@:80",
+        ] {
             assert!(proxy(wrong, "").is_err(), "{wrong}");
         }
     }

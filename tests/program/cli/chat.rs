@@ -90,7 +90,7 @@ fn templates_in_gos_language_write_what_go_writes() {
     let folder = Folder::new();
     let fixtures = std::fs::read(package("tests/golden/go-templates.json")).unwrap();
     let fixtures: Vec<Value> = serde_json::from_slice(&fixtures).unwrap();
-    assert_eq!(fixtures.len(), 4);
+    assert_eq!(fixtures.len(), 6);
     for fixture in &fixtures {
         let name = fixture["name"].as_str().unwrap();
         folder.write(name, fixture["template"].as_str().unwrap());

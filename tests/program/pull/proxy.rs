@@ -26,13 +26,18 @@ fn start() -> (u16, Heads) {
     (port, heads)
 }
 
-fn connect(mut client: TcpStream, heads: &Heads) {
+/// The head of a request.
+fn head(client: &mut TcpStream) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") && client.read(&mut byte).is_ok_and(|n| n == 1) {
         head.push(byte[0]);
     }
-    let head = String::from_utf8(head).unwrap();
+    String::from_utf8(head).unwrap()
+}
+
+fn connect(mut client: TcpStream, heads: &Heads) {
+    let head = head(&mut client);
     let to = head.split(' ').nth(1).unwrap_or_default().to_owned();
     heads.lock().unwrap().push(head);
     let Ok(mut server) = TcpStream::connect(to) else { return };
@@ -74,6 +79,17 @@ fn downloads_go_through_the_proxy_that_the_environment_names() {
     let (code, err) =
         pull("HTTPS_PROXY", &format!("http://127.0.0.1:{port}"), "localhost,127.0.0.1");
     assert_eq!((code, seen().len()), (Some(0), 0), "{err}");
+    let strict = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = strict.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut client in strict.incoming().map_while(Result::ok) {
+            head(&mut client);
+            let _ = client.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n");
+        }
+    });
+    let (code, err) = pull("HTTPS_PROXY", &format!("http://{place}"), "");
+    assert_eq!((code, err.lines().count()), (Some(1), 1), "{err}");
+    assert!(err.contains(&format!("by the proxy {place}")) && err.contains("a password"), "{err}");
     // No program listens there.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, err) = pull("HTTPS_PROXY", &format!("http://{closed}"), "");
@@ -84,7 +100,7 @@ fn downloads_go_through_the_proxy_that_the_environment_names() {
         [("socks5://me:secret@x:1", "names a SOCKS proxy"), ("http://", "is no address")]
     {
         let (code, err) = pull("https_proxy", value, "");
-        assert_eq!(code, Some(3), "{err}");
+        assert_eq!(code, Some(1), "{err}");
         assert!(err.contains(&format!("https_proxy {why}")) && !err.contains("secret"), "{err}");
     }
 }
