@@ -4,8 +4,8 @@ use super::error::StepError;
 use super::prefix::Store;
 use super::team::TeamLead;
 use crate::model::{
-    AssembleError, Batch, CheckError, ForwardError, KvPlace, PageChange, Plan, Precision, Share,
-    Span, Stage, StageInfo, StartError, StatePlace, Transformer,
+    AssembleError, Batch, CheckError, ForwardError, KvPlace, PageChange, PiecePlace, Plan,
+    Precision, Share, Span, Stage, StageInfo, StartError, StatePlace, Transformer,
 };
 
 /// This node's stage. If the node leads a team, its transformer has only a part of each matrix's rows.
@@ -160,6 +160,28 @@ impl Stage for OwnStage {
 
     fn write_state(&mut self, part: StatePlace, bytes: &[u8]) -> bool {
         self.team.is_none() && self.transformer.write_state(part, bytes)
+    }
+
+    fn n_state_pieces(&self) -> u32 {
+        match self.team {
+            None => self.transformer.n_state_pieces(),
+            Some(_) => 0,
+        }
+    }
+
+    fn state_piece_bytes(&self) -> usize {
+        match self.team {
+            None => self.transformer.state_piece_bytes(),
+            Some(_) => 0,
+        }
+    }
+
+    fn read_state_piece(&mut self, place: PiecePlace, out: &mut [u8]) -> bool {
+        self.team.is_none() && self.transformer.read_state_piece(place, out)
+    }
+
+    fn write_state_piece(&mut self, place: PiecePlace, first: usize, bytes: &[u8]) -> bool {
+        self.team.is_none() && self.transformer.write_state_piece(place, first, bytes)
     }
 
     fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {

@@ -69,7 +69,7 @@ pub(crate) use project::encoding;
 #[cfg(feature = "gpu")]
 pub(crate) use rope::{Frequencies, angles};
 pub use share::Share;
-pub use stage::{AssembleError, KvPlace, Stage, StageInfo, StatePlace};
+pub use stage::{AssembleError, KvPlace, PiecePlace, Stage, StageInfo, StatePlace};
 pub use start_error::StartError;
 pub use state::REWIND_ROWS;
 pub use synthetic::{Shape, SyntheticError};

@@ -122,6 +122,27 @@ pub trait Stage {
         false
     }
 
+    /// Number of pieces in which a recurrent layer's states follow the layer to another board: those of the streams and
+    /// the checkpoints. 0 like [`Stage::state_piece_bytes`].
+    fn n_state_pieces(&self) -> u32 {
+        0
+    }
+
+    /// Bytes of such a piece. 0 if the model has no recurrent layers, or pieces cannot be read or written.
+    fn state_piece_bytes(&self) -> usize {
+        0
+    }
+
+    /// Reads a piece, `[state_piece_bytes]`; `false` if there is no state.
+    fn read_state_piece(&mut self, _place: PiecePlace, _out: &mut [u8]) -> bool {
+        false
+    }
+
+    /// Writes `bytes` to a piece, from byte `first` on; `false` if there is no place for them.
+    fn write_state_piece(&mut self, _place: PiecePlace, _first: usize, _bytes: &[u8]) -> bool {
+        false
+    }
+
     /// Logits, `[n, vocab_size]`, of rows given as `bytes`, which are outputs of the model's last layer. The
     /// rows of the stage stay unchanged.
     ///
@@ -160,6 +181,15 @@ pub struct StatePlace {
     pub layer: usize,
     /// Number of the checkpoint.
     pub checkpoint: u32,
+}
+
+/// Place of a piece of a recurrent layer's states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PiecePlace {
+    /// Index of the layer in the model.
+    pub layer: usize,
+    /// Number of the piece.
+    pub piece: u32,
 }
 
 /// Description of a stage.

@@ -123,6 +123,62 @@ impl StateShape {
     }
 }
 
+/// A piece in which states of a layer leave a board and come to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatePiece {
+    /// A stream's slot, 0 or 1.
+    Slot {
+        stream: usize,
+        slot: usize,
+    },
+    /// The rows from which rejected drafts are taken back.
+    Journal {
+        stream: usize,
+    },
+    Checkpoint(u32),
+}
+
+impl StateShape {
+    /// Pieces of a layer: for each stream its slots and its journal, then the checkpoints.
+    pub(super) fn n_pieces(&self) -> usize {
+        3 * self.n_streams + self.n_checkpoints
+    }
+
+    /// The piece of this number; `None` if there is none.
+    pub(super) fn piece(&self, number: usize) -> Option<StatePiece> {
+        let (stream, part) = (number / 3, number % 3);
+        if stream < self.n_streams {
+            return Some(match part {
+                2 => StatePiece::Journal { stream },
+                slot => StatePiece::Slot { stream, slot },
+            });
+        }
+        let index = (number - 3 * self.n_streams) as u32;
+        self.slot_of(index).map(|_| StatePiece::Checkpoint(index))
+    }
+
+    /// Values of the longest piece.
+    pub(super) fn piece_len(&self) -> usize {
+        self.part_len().max(self.journal_len())
+    }
+
+    /// Slot of the state that a piece is; `None` if it is a journal.
+    pub(super) fn slot_of_piece(&self, piece: StatePiece) -> Option<usize> {
+        match piece {
+            StatePiece::Slot { stream, slot } => Some(2 * stream + slot),
+            StatePiece::Checkpoint(index) => self.slot_of(index),
+            StatePiece::Journal { .. } => None,
+        }
+    }
+
+    /// Values of a stream's journal in the recurrent layer `index`; none if the piece is no journal.
+    pub(super) fn journal_of(&self, index: usize, piece: StatePiece) -> Range<usize> {
+        let StatePiece::Journal { stream } = piece else { return 0..0 };
+        let start = index * self.journals_of_layer() + stream * self.journal_len();
+        start..start + self.journal_len()
+    }
+}
+
 /// Rows of a batch that continue one state, in one or more spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
@@ -156,6 +212,8 @@ pub(super) struct States {
     /// Index of each layer of the share among its recurrent layers.
     layers: Vec<Option<usize>>,
     streams: Vec<StreamState>,
+    /// Which checkpoints have a state.
+    filled: Vec<bool>,
     /// Work of the current batch.
     runs: Vec<Run>,
     replays: Vec<Replay>,
@@ -185,6 +243,7 @@ impl States {
             shape,
             layers: layers.map(index).collect(),
             streams: vec![StreamState::default(); plan.n_streams],
+            filled: vec![false; shape.n_checkpoints],
             runs: Vec::with_capacity(plan.max_batch),
             replays: Vec::with_capacity(plan.n_streams),
         })
@@ -198,6 +257,36 @@ impl States {
     /// Index among the share's recurrent layers of its `layer`.
     pub(super) fn index(&self, layer: usize) -> usize {
         self.layers[layer].expect("only a recurrent layer has a state")
+    }
+
+    /// Which positions a piece follows, as two numbers; `None` if it has no state.
+    pub(super) fn head(&self, piece: StatePiece) -> Option<[u32; 2]> {
+        match piece {
+            StatePiece::Slot { stream, slot } => {
+                self.streams[stream].ends[slot].map(|end| [end as u32, 0])
+            }
+            StatePiece::Journal { stream } => {
+                self.streams[stream].journal.map(|(slot, n_rows)| [slot as u32, n_rows as u32])
+            }
+            StatePiece::Checkpoint(index) => self.filled[index as usize].then_some([0; 2]),
+        }
+    }
+
+    /// Notes that a piece was written that had this head elsewhere; `false` if no piece has it.
+    pub(super) fn set_head(&mut self, piece: StatePiece, [a, b]: [u32; 2]) -> bool {
+        let [a, b] = [a, b].map(|number| number as usize);
+        match piece {
+            StatePiece::Slot { stream, slot } => self.streams[stream].ends[slot] = Some(a),
+            StatePiece::Journal { .. } if a > 1 || b > REWIND_ROWS => return false,
+            StatePiece::Journal { stream } => self.streams[stream].journal = Some((a, b)),
+            StatePiece::Checkpoint(index) => self.fill(index),
+        }
+        true
+    }
+
+    /// Notes that a checkpoint has a state.
+    pub(super) fn fill(&mut self, index: u32) {
+        self.filled[index as usize] = true;
     }
 
     /// Work of the current batch.
@@ -217,6 +306,10 @@ impl States {
     pub(super) fn begin(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
         self.runs.clear();
         self.replays.clear();
+        // A board without recurrent layers may get some later, with their states.
+        if self.shape.n_layers == 0 {
+            return Ok(());
+        }
         let mut row = 0;
         for (index, span) in spans.iter().enumerate() {
             let rows = row..row + span.n_rows;
@@ -295,6 +388,9 @@ impl States {
     pub(super) fn end(&mut self, spans: &[Span]) {
         for run in self.runs.drain(..) {
             let last = &spans[run.spans.end - 1];
+            for to in spans[run.spans.clone()].iter().filter_map(|span| span.state.to) {
+                self.filled[to as usize] = true;
+            }
             let own = 2 * run.stream;
             let state = &mut self.streams[run.stream];
             state.ends[run.to - own] = Some(last.pos + last.n_rows);

@@ -2,6 +2,7 @@
 
 mod beside;
 mod in_team;
+mod pieces;
 
 use std::mem;
 use std::path::Path;
@@ -18,7 +19,7 @@ use super::pass::{Pass, Positions};
 use super::plan::{PageChange, Plan};
 use super::precision::Precision;
 use super::rope::Frequencies;
-use super::stage::{AssembleError, KvPlace, Stage, StageInfo, StatePlace};
+use super::stage::{AssembleError, KvPlace, PiecePlace, Stage, StageInfo, StatePlace};
 use super::start_error::StartError;
 use super::state::States;
 use super::team::Team;
@@ -508,6 +509,7 @@ impl Stage for Transformer {
         if bytes.len() != self.state_bytes() {
             return false;
         }
+        let index = part.checkpoint;
         let Some(parts) = self.state_part(part) else { return false };
         for part in parts {
             let place: &mut [u8] = bytemuck::cast_slice_mut(part);
@@ -515,7 +517,24 @@ impl Stage for Transformer {
             place.copy_from_slice(first);
             bytes = rest;
         }
+        self.memory.states.iter_mut().for_each(|states| states.fill(index));
         true
+    }
+
+    fn n_state_pieces(&self) -> u32 {
+        self.n_pieces()
+    }
+
+    fn state_piece_bytes(&self) -> usize {
+        self.piece_bytes()
+    }
+
+    fn read_state_piece(&mut self, place: PiecePlace, out: &mut [u8]) -> bool {
+        self.read_piece(place, out)
+    }
+
+    fn write_state_piece(&mut self, place: PiecePlace, first: usize, bytes: &[u8]) -> bool {
+        self.write_piece(place, first, bytes)
     }
 
     fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {

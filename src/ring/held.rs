@@ -5,11 +5,16 @@ use std::ops::Range;
 use super::Sizes;
 use crate::wire::frame::{FetchKind, FetchPage, FramePage, KvPiece};
 
-/// Keys and values in the form that the caller stores them: a page has a part of each layer, all of the same
-/// length. Layers with a window may have pages of their own.
+/// Keys and values in the form that the caller stores them: a page has a part of each layer, all of the same length.
+/// Layers with a window may have pages of their own. Recurrent layers have states instead, in pieces.
 pub(crate) trait KvParts {
-    /// Bytes of a part; 0 if there are none to be had.
-    fn part_bytes(&self) -> usize;
+    /// Bytes of a layer's part, or of a piece; 0 if there are none to be had.
+    fn part_bytes(&self, layer: u32) -> usize;
+
+    /// Number of a layer's pieces, of which some may have no state; `None` if the layer has keys and values.
+    fn n_pieces(&self, _layer: u32) -> Option<u32> {
+        None
+    }
 
     /// Whether a layer's pages are those of layers with a window.
     fn is_windowed(&self, layer: u32) -> bool;
@@ -26,7 +31,7 @@ pub(crate) trait KvParts {
 pub(crate) struct KvPart {
     /// The layer.
     pub(crate) layer: u32,
-    /// The page: of those of layers with a window if it is one.
+    /// The page: of those of layers with a window if it is one. The piece, of a recurrent layer.
     pub(crate) page: u32,
 }
 
@@ -34,10 +39,10 @@ pub(crate) struct KvPart {
 struct Aside {
     epoch: (u32, Sizes),
     named: [Vec<bool>; 2],
-    parts: Vec<KvPart>,
-    /// The bytes of each part, one behind the other.
+    /// Each part, and where its bytes end.
+    parts: Vec<(KvPart, usize)>,
+    /// The bytes of the parts, one behind the other.
     bytes: Vec<u8>,
-    part_bytes: usize,
     /// The next to give away: a part, and bytes of it.
     next: (usize, usize),
 }
@@ -88,7 +93,7 @@ impl Held {
         match page.kind {
             FetchKind::Whole => self.name(false, page.page, sizes),
             FetchKind::Windowed => self.name(true, page.page, sizes),
-            // Checkpoints do not move with layers.
+            // All checkpoints that have a state move with their layers.
             FetchKind::State => {}
         }
     }
@@ -111,27 +116,33 @@ impl Held {
     /// `room` bytes no copies are made, and all is recomputed.
     pub(crate) fn set_aside(&mut self, layers: Range<u32>, room: u64, parts: &mut impl KvParts) {
         let Some(epoch) = self.epoch.take() else { return };
-        if parts.part_bytes() == 0 {
-            return;
-        }
-        let mut all = Vec::new();
+        let (mut all, mut bytes) = (Vec::new(), Vec::new());
         for layer in layers {
+            let (n_pieces, part_bytes) = (parts.n_pieces(layer), parts.part_bytes(layer));
+            if part_bytes == 0 {
+                return;
+            }
             let named = &self.named[usize::from(parts.is_windowed(layer))];
-            let pages = (0..).zip(named).filter(|(_, is_named)| **is_named);
-            all.extend(pages.map(|(page, _)| KvPart { layer, page }));
+            let pages =
+                || (0..).zip(named).filter(|(_, is_named)| **is_named).map(|(page, _)| page);
+            let pages: Vec<u32> = n_pieces.map_or_else(|| pages().collect(), |n| (0..n).collect());
+            for page in pages {
+                let (start, part) = (bytes.len(), KvPart { layer, page });
+                let end = start + part_bytes;
+                if end as u64 > room || bytes.try_reserve(part_bytes).is_err() {
+                    return;
+                }
+                bytes.resize(end, 0);
+                match parts.read(part, &mut bytes[start..]) {
+                    true => all.push((part, end)),
+                    // A stream or checkpoint without a state.
+                    false if n_pieces.is_some() => bytes.truncate(start),
+                    false => return,
+                }
+            }
         }
-        let part_bytes = parts.part_bytes();
-        let mut bytes = Vec::new();
-        let Some(n_bytes) = part_bytes.checked_mul(all.len()) else { return };
-        if n_bytes as u64 > room || bytes.try_reserve_exact(n_bytes).is_err() {
-            return;
-        }
-        bytes.resize(n_bytes, 0);
-        let mut places = all.iter().zip(bytes.chunks_exact_mut(part_bytes));
-        if places.all(|(part, out)| parts.read(*part, out)) {
-            let named = self.named.clone();
-            self.aside = Some(Aside { epoch, named, parts: all, bytes, part_bytes, next: (0, 0) });
-        }
+        let named = self.named.clone();
+        self.aside = Some(Aside { epoch, named, parts: all, bytes, next: (0, 0) });
     }
 
     /// Copies KV set aside in epoch `from` to `layers`, which are the node's now; copies of other epochs are
@@ -149,10 +160,12 @@ impl Held {
         let Some(aside) = &mut self.aside else { return };
         aside.next = (0, 0);
         self.named.clone_from(&aside.named);
-        for (part, bytes) in aside.parts.iter().zip(aside.bytes.chunks_exact(aside.part_bytes)) {
+        let mut start = 0;
+        for &(part, end) in &aside.parts {
             if layers.contains(&part.layer) {
-                parts.write(*part, 0, bytes);
+                parts.write(part, 0, &aside.bytes[start..end]);
             }
+            start = end;
         }
     }
 
@@ -160,15 +173,16 @@ impl Held {
     /// no more.
     pub(crate) fn give(&mut self, own: &Range<u32>, out: &mut [u8]) -> Option<KvPiece> {
         let aside = self.aside.as_mut()?;
-        let len = aside.part_bytes;
-        while own.contains(&aside.parts.get(aside.next.0)?.layer) {
+        while own.contains(&aside.parts.get(aside.next.0)?.0.layer) {
             aside.next.0 += 1;
         }
         let (index, first) = aside.next;
-        let KvPart { layer, page } = aside.parts[index];
-        let bytes = out.len().min(len - first);
-        out[..bytes].copy_from_slice(&aside.bytes[index * len + first..][..bytes]);
-        aside.next = if first + bytes == len { (index + 1, 0) } else { (index, first + bytes) };
+        let (KvPart { layer, page }, end) = aside.parts[index];
+        let start = index.checked_sub(1).map_or(0, |before| aside.parts[before].1);
+        let bytes = out.len().min(end - start - first);
+        out[..bytes].copy_from_slice(&aside.bytes[start + first..][..bytes]);
+        let is_whole = start + first + bytes == end;
+        aside.next = if is_whole { (index + 1, 0) } else { (index, first + bytes) };
         Some(KvPiece { layer, page, first: first as u32, bytes: bytes as u32 })
     }
 
@@ -182,7 +196,7 @@ impl Held {
     ) -> bool {
         let KvPiece { layer, page, first, .. } = *piece;
         let is_stored = parts.write(KvPart { layer, page }, first as usize, bytes);
-        if is_stored {
+        if is_stored && parts.n_pieces(layer).is_none() {
             self.name(parts.is_windowed(layer), page, sizes);
         }
         is_stored

@@ -7,14 +7,18 @@ use serde_json::Value;
 use crate::common::folder::Folder;
 use crate::common::jobs::{Heard, Listener, answers, finish};
 use crate::common::models::{bits, cases, export, export_to, package};
-use crate::common::rings::Recipe;
+use crate::common::rings::{Recipe, assert_nothing_lost};
 use crate::drafts::{counts, drafted, knowing};
 use crate::scheduler::{below, interrupted};
 use leap::engine::{
     DraftMode, Drafter, Engine, Job, KvMemory, NgramDrafter, Options, Scheduler, Wants,
 };
 use leap::format::model::Weights;
-use leap::internals::model::Model;
+use leap::internals::kernels::Kernels;
+use leap::internals::model::{
+    Batch, KvKind, KvPlace, Model, PiecePlace, Plan, Span, Stage, Transformer,
+};
+use leap::internals::pool::Pool;
 use leap::sampler::Sampling;
 
 /// Checkpoints with each form of recurrent layers.
@@ -238,6 +242,115 @@ fn rings_go_on_after_interrupted_batches() {
             let found = interrupted(&mut engine, None, (&jobs, said), every);
             assert_eq!(found, wanted, "{checkpoint}, one of {every}");
         }
+    }
+}
+
+/// Pieces of states as boards send them, in frames of any size; wrong ones are refused.
+#[test]
+fn pieces_of_states_are_written_as_they_were_read() {
+    for checkpoint in CHECKPOINTS {
+        let model = int8(checkpoint);
+        let vocab = model.header().vocab_size;
+        let made = || {
+            let kv_pages = None;
+            let (ctx_len, max_batch, max_logits, n_streams, kv) = (128, 16, 1, 2, KvKind::F16);
+            let plan = Plan { ctx_len, max_batch, max_logits, n_streams, kv, kv_pages };
+            let pool = Pool::new(&[]).unwrap();
+            Transformer::new(Arc::clone(&model), Kernels::best(), pool, plan).unwrap()
+        };
+        let push = |to: &mut Transformer, pos: usize| -> Vec<u32> {
+            let mut batch = Batch::with_capacity(16);
+            let ids: Vec<u32> = (pos..pos + 9).map(|i| (i * 37 % vocab) as u32).collect();
+            let (stream, n_rows, wants) = (1, 9, Wants::Last);
+            batch.push(Span { stream, pos, n_rows, wants, ..Span::EMPTY }, &ids);
+            bits(to.forward(&batch).unwrap())
+        };
+        let (mut first, mut second) = (made(), made());
+        push(&mut first, 0);
+        let n_layers = model.header().n_layers;
+        let mut buffer = vec![0; first.state_piece_bytes()];
+        let mut n_read = 0;
+        for layer in 0..n_layers {
+            for piece in 0..first.n_state_pieces() {
+                let place = PiecePlace { layer, piece };
+                if first.read_state_piece(place, &mut buffer) {
+                    n_read += 1;
+                    for (at, bytes) in (0..).step_by(1001).zip(buffer.chunks(1001)) {
+                        assert!(second.write_state_piece(place, at, bytes));
+                    }
+                }
+            }
+            let mut part = vec![0; first.kv_part_bytes()];
+            for page in 0..4 {
+                let place = KvPlace { layer, page };
+                if first.read_kv(place, &mut part) {
+                    assert!(second.write_kv(place, 0, &part));
+                }
+            }
+        }
+        let n_recurrent = (0..n_layers).filter(|layer| model.header().mixer(*layer).is_some());
+        assert_eq!(n_read, n_recurrent.count(), "{checkpoint}: one slot of one stream");
+        assert!(push(&mut first, 9) == push(&mut second, 9), "{checkpoint}");
+
+        let place = PiecePlace { layer: 0, piece: 5 };
+        let journal = [&[2, 0, 0, 0, 1, 0, 0, 0][..], &[0; 4]].concat();
+        assert!(!second.write_state_piece(place, 0, &journal), "a third slot");
+        let journal = [&[1, 0, 0, 0, 17, 0, 0, 0][..], &[0; 4]].concat();
+        assert!(!second.write_state_piece(place, 0, &journal), "too many rows");
+        for (piece, first, len) in
+            [(0, 0, 7), (0, 4, 8), (0, buffer.len() - 3, 4), (u32::MAX, 0, 8)]
+        {
+            let place = PiecePlace { layer: 0, piece };
+            assert!(
+                !second.write_state_piece(place, first, &vec![0; len]),
+                "{piece} {first} {len}"
+            );
+        }
+    }
+}
+
+/// States move with their layers, also while drafts are being verified: no text is computed again.
+#[test]
+fn states_move_with_their_layers_amid_answers() {
+    for checkpoint in CHECKPOINTS {
+        let folder = Folder::new();
+        let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
+        let model = Arc::new(Model::open(&path).unwrap());
+        let jobs = jobs(&model, 8, 11);
+        let wanted = fresh(&model, &jobs);
+        let recipe = Recipe { model: path, n_streams: 3, max_logits: 16, ..Recipe::demo(&[2]) };
+        let n_layers = model.header().n_layers;
+        // All layers of a board, and those that are not recurrent, change places too.
+        let cuts = [1, n_layers - 1, 2];
+        let (mut engine, _workers) = recipe.ring();
+        let mut scheduler = Scheduler::new(&mut engine, usize::MAX, None).unwrap();
+        let mut drafter = NgramDrafter::new(scheduler.n_streams(), engine.ctx_len());
+        for (job, answer) in jobs.iter().zip(&wanted) {
+            // Some drafts are wrong, so that states are taken back.
+            let wrong = answer.iter().enumerate().map(|(at, id)| if at % 7 == 4 { 1 } else { *id });
+            drafter.end(0, &[&job.prompt[..], &wrong.collect::<Vec<u32>>()].concat());
+        }
+        scheduler.draft(Box::new(drafter), DraftMode::Fixed(6));
+        let ids: Vec<_> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
+        let mut listener = Listener::default();
+        let (mut n_steps, mut n_moves) = (0, 0);
+        while !scheduler.is_idle() {
+            scheduler.step(&mut engine, &mut |id, event| listener.hear(id, event));
+            n_steps += 1;
+            if n_steps % 2 == 0 {
+                let cut = cuts[n_moves % cuts.len()];
+                engine.resplit(&[0..cut, cut..n_layers], &recipe.place(0)).unwrap();
+                n_moves += 1;
+            }
+        }
+        let heard: Vec<Heard> = ids.iter().map(|id| listener.0.remove(id).unwrap()).collect();
+        let (tried, right) = counts(&heard);
+        assert!(right > 10 && tried > right, "{checkpoint}: {right} of {tried}");
+        assert!(n_moves > 5, "{checkpoint}: {n_moves} moves");
+        for (index, (heard, wanted)) in heard.iter().zip(&wanted).enumerate() {
+            assert_eq!(&heard.ids, wanted, "{checkpoint}, job {index}");
+        }
+        assert_nothing_lost(&engine);
     }
 }
 

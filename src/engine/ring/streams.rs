@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::frames;
 use crate::engine::prefix::{self, Store};
-use crate::model::{KvPlace, Stage, StageInfo};
+use crate::model::{KvPlace, PiecePlace, Stage, StageInfo};
 use crate::ring::{Held, KvPart, KvParts, PagesToRead};
 use crate::sys::memory;
 use crate::wire::frame::{FrameKeep, FramePage, KvPiece, Sizes, Streams};
@@ -16,10 +16,27 @@ fn place(part: KvPart) -> KvPlace {
     KvPlace { layer: part.layer as usize, page: part.page as usize }
 }
 
+fn piece(part: KvPart) -> PiecePlace {
+    PiecePlace { layer: part.layer as usize, piece: part.page }
+}
+
+impl<S: Stage + ?Sized> StageParts<'_, S> {
+    fn is_recurrent(&self, layer: u32) -> bool {
+        let header = self.0.about().header;
+        (layer as usize) < header.n_layers && header.mixer(layer as usize).is_some()
+    }
+}
+
 impl<S: Stage + ?Sized> KvParts for StageParts<'_, S> {
-    /// Keys and values are of no use without the states, which stay where they are.
-    fn part_bytes(&self) -> usize {
-        if self.0.about().header.has_state() { 0 } else { self.0.kv_part_bytes() }
+    fn part_bytes(&self, layer: u32) -> usize {
+        match self.is_recurrent(layer) {
+            true => self.0.state_piece_bytes(),
+            false => self.0.kv_part_bytes(),
+        }
+    }
+
+    fn n_pieces(&self, layer: u32) -> Option<u32> {
+        self.is_recurrent(layer).then(|| self.0.n_state_pieces())
     }
 
     fn is_windowed(&self, layer: u32) -> bool {
@@ -27,11 +44,17 @@ impl<S: Stage + ?Sized> KvParts for StageParts<'_, S> {
     }
 
     fn read(&mut self, part: KvPart, out: &mut [u8]) -> bool {
-        self.0.read_kv(place(part), out)
+        match self.is_recurrent(part.layer) {
+            true => self.0.read_state_piece(piece(part), out),
+            false => self.0.read_kv(place(part), out),
+        }
     }
 
     fn write(&mut self, part: KvPart, first: usize, bytes: &[u8]) -> bool {
-        self.0.write_kv(place(part), first, bytes)
+        match self.is_recurrent(part.layer) {
+            true => self.0.write_state_piece(piece(part), first, bytes),
+            false => self.0.write_kv(place(part), first, bytes),
+        }
     }
 }
 

@@ -93,7 +93,7 @@ impl Layers {
 }
 
 impl KvParts for Layers {
-    fn part_bytes(&self) -> usize {
+    fn part_bytes(&self, _: u32) -> usize {
         PAGE * 8
     }
 
