@@ -22,8 +22,6 @@ const WAIT_MAX: Duration = Duration::from_secs(120);
 const LIST_TIME: Duration = Duration::from_secs(120);
 /// Longest silence of a server.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Longest time until a proxy has connected and the first server behind it answers.
-const PROXY_TIME: Duration = Duration::from_secs(60);
 const REDIRECTS_MAX: usize = 5;
 /// Longest explanation of a failure that is read.
 const EXPLANATION_BYTES: u64 = 16 << 10;
@@ -142,7 +140,7 @@ impl Client {
         Err(StoreError::Runtime(format!("{} redirects too often", host(&url))).into())
     }
 
-    /// The response to `request`. A proxy that never ends its answer would be listened to for ever.
+    /// The response to `request`. A proxy that never ends its answer is not listened to for ever.
     fn call(&self, request: RequestBuilder<WithoutBody>) -> Result<Response<Body>, Error> {
         if self.proxy.is_none() {
             return request.call();
@@ -152,7 +150,7 @@ impl Client {
         // The caller may have given up.
         let work = move || drop(done.send(request.call()));
         thread.spawn(work).map_err(Error::Io)?;
-        answer.recv_timeout(PROXY_TIME).unwrap_or(Err(Error::Timeout(Timeout::Connect)))
+        answer.recv_timeout(SILENCE).unwrap_or(Err(Error::Timeout(Timeout::Connect)))
     }
 
     /// The failure of a request to `url`.
