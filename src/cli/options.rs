@@ -10,10 +10,8 @@ use crate::channel::PORT_DEFAULT;
 use crate::engine::{DeviceChoice, Engine, EngineError, Options};
 #[cfg(feature = "tools")]
 use crate::export::go_template;
-#[cfg(feature = "tools")]
-use crate::format::Suggested;
 use crate::format::model::{Ends, Weights};
-use crate::format::{ChatTemplate, Date, text_without_mark};
+use crate::format::{ChatTemplate, Date, Suggested, text_without_mark};
 use crate::kernels::Isa;
 use crate::model::{KvKind, PlanError, Shape, StartError};
 use crate::quant::GROUP_DEFAULT;
@@ -153,16 +151,26 @@ fn chat_text(text: &str) -> Result<ChatChoice, String> {
     jinja.map(ChatChoice::Text).ok_or_else(|| "writes the user's text alone".to_owned())
 }
 
-/// The template that comes with a model of Ollama, unless there is none or it cannot run: `tell` gets the reason then.
+/// The template that comes with a model of Ollama, unless there is none or it cannot run: a note says why then.
 #[cfg(feature = "tools")]
-pub(super) fn template_of(suggested: &Suggested, tell: impl Fn(&str)) -> Option<ChatChoice> {
+pub(super) fn template_of(suggested: &Suggested, is_quiet: bool) -> Option<ChatChoice> {
     match go_template::jinja(suggested.template.as_ref()?) {
         Ok(jinja) => jinja.map(ChatChoice::Text),
         Err(why) => {
-            tell(&format!("leap: the template in the model's file is used, not Ollama's: {why}"));
+            if !is_quiet {
+                note(&format!(
+                    "leap: the template in the model's file is used, not Ollama's: {why}"
+                ));
+            }
             None
         }
     }
+}
+
+/// Without checkpoints no model comes with a template.
+#[cfg(not(feature = "tools"))]
+pub(super) fn template_of(_: &Suggested, _: bool) -> Option<ChatChoice> {
+    None
 }
 
 /// The chat template of this text, in Jinja's language.

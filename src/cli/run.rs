@@ -102,13 +102,8 @@ impl Run {
         if !self.quiet && !words.is_empty() {
             note(&format!("leap: the model's settings: {words}"));
         }
-        let tell = |what: &str| {
-            if !self.quiet {
-                note(what)
-            }
-        };
-        self.chat_template =
-            self.chat_template.take().or_else(|| options::template_of(&suggested, tell));
+        let own = || options::template_of(&suggested, self.quiet);
+        self.chat_template = self.chat_template.take().or_else(own);
         self.temp = suggested.temperature.unwrap_or(self.temp);
         self.top_p = suggested.top_p.unwrap_or(self.top_p);
         self.top_k = suggested.top_k.unwrap_or(self.top_k);

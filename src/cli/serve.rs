@@ -465,13 +465,8 @@ impl Serve {
         let Some(name) = names::parsed(model)? else { return Ok(Suggested::default()) };
         let found = names::found_or_fetched(&name, self.quiet)?;
         *model = found.path;
-        let tell = |what: &str| {
-            if !self.quiet {
-                note(what)
-            }
-        };
         if self.chat_template.is_none() {
-            self.chat_template = options::template_of(&found.suggested, tell);
+            self.chat_template = options::template_of(&found.suggested, self.quiet);
         }
         Ok(found.suggested)
     }

@@ -15,7 +15,6 @@ use super::convert;
 use super::model_files::{self, Loaded};
 #[cfg(feature = "tools")]
 use super::names;
-#[cfg(feature = "tools")]
 use super::options::ChatChoice;
 #[cfg(feature = "tools")]
 use super::served_names;
@@ -331,19 +330,9 @@ impl ServedModels {
         let seen = self.look(path).map_err(Failure::Input)?;
         let listed = self.listed(name, path, &seen).map_err(Failure::Input)?;
         let file = model_file(path, *is_quiet)?;
-        let loaded = model_files::load(Some(&file), None)?;
+        let mut loaded = model_files::load(Some(&file), None)?;
         let suggested = self.suggested(name, path);
-        #[cfg(feature = "tools")]
-        let loaded = {
-            let mut loaded = loaded;
-            let choice = options::template_of(&suggested, |what| {
-                if !is_quiet {
-                    note(what)
-                }
-            });
-            loaded.choose_template(choice.as_ref())?;
-            loaded
-        };
+        loaded.choose_template(options::template_of(&suggested, *is_quiet).as_ref())?;
         let Loaded { model, tokenizer, chat_template, .. } = loaded;
         overwritten::watch(Some(&file), &model);
         let (options, memory) = self.sizes(model.header())?;
@@ -395,18 +384,12 @@ impl ServedModels {
         let seen = self.look(path).map_err(Failure::Input)?;
         let ListedModel { about, ctx_len, .. } =
             self.listed(name, path, &seen).map_err(Failure::Input)?;
-        let (header, tokenizer) = header_and_tokenizer(path)?;
+        let (header, mut tokenizer) = header_and_tokenizer(path)?;
         let vocab_size = header.vocab_size;
         let suggested = self.suggested(name, path);
-        let chat_template = header.chat_template;
-        #[cfg(feature = "tools")]
-        let (tokenizer, chat_template) = {
-            let mut tokenizer = tokenizer;
-            let choice = options::template_of(&suggested, |_| {});
-            let chosen = ChatChoice::apply(choice.as_ref(), &mut tokenizer)?;
-            (tokenizer, chosen.unwrap_or(chat_template))
-        };
-        let words = (Arc::new(tokenizer), chat_template);
+        let choice = options::template_of(&suggested, true);
+        let chosen = ChatChoice::apply(choice.as_ref(), &mut tokenizer)?;
+        let words = (Arc::new(tokenizer), chosen.unwrap_or(header.chat_template));
         Ok(DescribedModel { model: served(about, &header, words, suggested), ctx_len, vocab_size })
     }
 }

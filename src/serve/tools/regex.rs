@@ -1,10 +1,19 @@
 //! Patterns and formats of strings as regular expressions of a whole text.
 
+/// Most groups in groups that are looked into. Anchors deeper inside are refused later.
+const GROUPS_MAX: usize = 20;
+
 /// A text that has `pattern` in it, as JSON Schema means it: anywhere, unless `^` and `$` say otherwise.
 pub(super) fn anchored(pattern: &str) -> String {
+    anchored_within(pattern, GROUPS_MAX)
+}
+
+fn anchored_within(pattern: &str, n_groups: usize) -> String {
     let one = |part: &str| {
-        if let Some(inner) = group(part) {
-            return format!("(?:{})", anchored(inner));
+        if n_groups > 0
+            && let Some(inner) = group(part)
+        {
+            return format!("(?:{})", anchored_within(inner, n_groups - 1));
         }
         let (start, part) = match part.strip_prefix('^') {
             Some(part) => ("", part),
@@ -127,5 +136,11 @@ mod tests {
         ] {
             assert_eq!(anchored(pattern), wanted, "{pattern}");
         }
+    }
+
+    #[test]
+    fn groups_in_groups_take_little_stack_and_time() {
+        let pattern = ["(".repeat(500_000), ")".repeat(500_000)].concat();
+        assert!(anchored(&pattern).len() < pattern.len() + 100);
     }
 }

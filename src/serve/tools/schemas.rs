@@ -3,12 +3,17 @@
 use serde_json::{Map, Value, json};
 
 use super::values::Types;
+use crate::format::json;
 
 /// Rules for a value.
 pub(super) type Keywords = Map<String, Value>;
 
 /// Most schemas that are combined for one value.
 const SCHEMAS_MAX: usize = 512;
+/// Most levels of schemas in schemas, and of references.
+const LEVELS_MAX: usize = 64;
+/// Most bytes of all of them.
+const COMBINED_BYTES_MAX: usize = 8 << 20;
 /// Keywords that are replaced by what they combine.
 const COMBINED: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
 /// Keywords that say nothing about a value, or that only `$ref` needs.
@@ -37,7 +42,7 @@ const REMARKS: [&str; 16] = [
 /// # Errors
 /// The keyword that cannot be followed, and why.
 pub(super) fn alternatives(schema: &Value, root: &Value) -> Result<Vec<Keywords>, String> {
-    Search { root, n_left: SCHEMAS_MAX }.expanded(schema)
+    Search { root, n_left: SCHEMAS_MAX, bytes_left: COMBINED_BYTES_MAX, level: 0 }.expanded(schema)
 }
 
 /// `schema` with all parameters that its parts name at one place. A call's reader needs their types.
@@ -63,17 +68,30 @@ pub(super) fn flattened(schema: &Value) -> Value {
 struct Search<'r> {
     root: &'r Value,
     n_left: usize,
+    bytes_left: usize,
+    level: usize,
 }
 
 impl Search<'_> {
-    fn count(&mut self) -> Result<(), String> {
-        let left = self.n_left.checked_sub(1).ok_or("it combines too many schemas")?;
-        self.n_left = left;
+    /// Counts a schema of so many bytes.
+    fn count(&mut self, bytes: usize) -> Result<(), String> {
+        let left = self.n_left.checked_sub(1).zip(self.bytes_left.checked_sub(bytes));
+        (self.n_left, self.bytes_left) = left.ok_or("it combines too many schemas")?;
         Ok(())
     }
 
     fn expanded(&mut self, schema: &Value) -> Result<Vec<Keywords>, String> {
-        self.count()?;
+        if self.level == LEVELS_MAX {
+            return Err("it combines too many schemas".to_owned());
+        }
+        self.level += 1;
+        let all = self.expanded_here(schema);
+        self.level -= 1;
+        all
+    }
+
+    fn expanded_here(&mut self, schema: &Value) -> Result<Vec<Keywords>, String> {
+        self.count(0)?;
         let keywords = match schema {
             Value::Bool(true) => return Ok(vec![Keywords::new()]),
             Value::Bool(false) => return Ok(Vec::new()),
@@ -107,10 +125,13 @@ impl Search<'_> {
 
     /// The schemas that require one of `first` and one of `second`.
     fn joined(&mut self, first: &[Keywords], second: &[Keywords]) -> Result<Vec<Keywords>, String> {
+        let bytes = |schema: &Keywords| json::compact(&json!(schema)).len();
+        let second_bytes: Vec<usize> = second.iter().map(bytes).collect();
         let mut all = Vec::new();
         for one in first {
-            for other in second {
-                self.count()?;
+            let first_bytes = bytes(one);
+            for (other, bytes) in second.iter().zip(&second_bytes) {
+                self.count(first_bytes + bytes)?;
                 all.extend(both(one.clone(), other.clone())?);
             }
         }
@@ -248,6 +269,13 @@ pub(super) fn listed(schema: &Keywords) -> Option<Vec<&Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_schemas_are_not_multiplied() {
+        let large: Map<String, Value> = (0..20_000).map(|i| (format!("p{i}"), json!({}))).collect();
+        let schema = json!({"properties": large, "anyOf": vec![json!({"minProperties": 1}); 400]});
+        assert!(alternatives(&schema, &schema).unwrap_err().contains("too many"));
+    }
 
     #[test]
     fn a_schema_of_several_is_a_choice_of_simple_ones() {
