@@ -42,7 +42,7 @@ impl<'c> Chain<'c> {
         }
         let n_states = (self.items.len() + 1).saturating_mul(self.cap.min(self.items.len()) + 1);
         if n_states > STATES_MAX {
-            return Err("minProperties, maxProperties: there is too much to count".to_owned());
+            return Err("properties: there are too many to count".to_owned());
         }
         let id = rules.fresh("chain")?;
         let mut open = vec![(0, 0)];
