@@ -10,8 +10,10 @@ use crate::channel::PORT_DEFAULT;
 use crate::engine::{DeviceChoice, Engine, EngineError, Options};
 #[cfg(feature = "tools")]
 use crate::export::go_template;
+#[cfg(any(feature = "tools", feature = "serve"))]
+use crate::format::Suggested;
 use crate::format::model::{Ends, Weights};
-use crate::format::{ChatTemplate, Date, Suggested, text_without_mark};
+use crate::format::{ChatTemplate, Date, text_without_mark};
 use crate::kernels::Isa;
 use crate::model::{KvKind, PlanError, Shape, StartError};
 use crate::quant::GROUP_DEFAULT;
@@ -168,7 +170,7 @@ pub(super) fn template_of(suggested: &Suggested, is_quiet: bool) -> Option<ChatC
 }
 
 /// Without checkpoints no model comes with a template.
-#[cfg(not(feature = "tools"))]
+#[cfg(all(feature = "serve", not(feature = "tools")))]
 pub(super) fn template_of(_: &Suggested, _: bool) -> Option<ChatChoice> {
     None
 }
