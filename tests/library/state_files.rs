@@ -377,7 +377,7 @@ fn rings_go_on_from_the_states_that_all_boards_have() {
     }
 }
 
-/// Layers that have moved find their states again when they come back.
+/// A ring that is cut otherwise after a restart reads the states of layers that stayed with their board.
 #[test]
 fn rings_read_states_of_the_layers_that_they_have() {
     for checkpoint in CHECKPOINTS {
@@ -385,26 +385,43 @@ fn rings_read_states_of_the_layers_that_they_have() {
         ["0", "1"].iter().for_each(|board| fs::create_dir(kept.join(board)).unwrap());
         let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
         let model = Model::open(&path).unwrap();
-        let n_layers = model.header().n_layers;
-        let recipe = Recipe {
-            model: path,
+        let recipe = |cut: usize| Recipe {
+            model: path.clone(),
             batch: 100,
             n_streams: 2,
             prefixes: Some(kept.path().to_owned()),
-            ..Recipe::demo(&[2])
+            ..Recipe::demo(&[cut])
         };
         let jobs = [job(&prompt(&model, 420, TURN, 1))];
-        let wanted = answers(&mut recipe.alone(), &jobs).remove(0).0;
-        let (mut engine, _workers) = recipe.ring();
-        // Fewest and most tokens from files so far, after each move. The last state of a prompt is written only if the disk
-        // is quick enough; the one before it has 300 tokens.
-        for (first, read) in [(2, 0..=0), (1, 0..=0), (2, 300..=419), (1, 600..=838)] {
-            let layers = [0..first, first..n_layers];
-            engine.resplit(&layers, &recipe.place(0)).unwrap();
+        let wanted = answers(&mut recipe(2).alone(), &jobs).remove(0).0;
+        // Fewest and most tokens from files. The last state of a prompt is written only if the disk is quick enough; the
+        // one before it has 300 tokens.
+        for (cut, read) in [(2, 0..=0), (1, 0..=0), (2, 300..=419), (1, 300..=419)] {
+            let (mut engine, _workers) = recipe(cut).ring();
             let found = answers(&mut engine, &jobs).remove(0).0;
-            assert_eq!(found, wanted, "{checkpoint}: {layers:?}");
+            assert_eq!(found, wanted, "{checkpoint}: cut at layer {cut}");
             let found = engine.page_figures().read;
-            assert!(read.contains(&found), "{checkpoint}: {layers:?}: {found} tokens");
+            assert!(read.contains(&found), "{checkpoint}: cut at layer {cut}: {found} tokens");
+        }
+    }
+}
+
+/// An idle ring whose layers move goes on from the states in its memory.
+#[test]
+fn states_in_memory_move_with_the_layers_of_an_idle_ring() {
+    for checkpoint in CHECKPOINTS {
+        let folder = Folder::new();
+        let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
+        let model = Model::open(&path).unwrap();
+        let n_layers = model.header().n_layers;
+        let recipe = Recipe { model: path, batch: 100, n_streams: 2, ..Recipe::demo(&[2]) };
+        let jobs = [job(&prompt(&model, 200, SYSTEM, 1))];
+        let (mut engine, _workers) = recipe.ring();
+        let wanted = (answers(&mut engine, &jobs).remove(0).0, 1);
+        for cut in [1, n_layers - 1, 2] {
+            engine.resplit(&[0..cut, cut..n_layers], &recipe.place(0)).unwrap();
+            let found = answers(&mut engine, &jobs).remove(0);
+            assert_eq!(found, wanted, "{checkpoint}: cut at layer {cut}");
         }
     }
 }
