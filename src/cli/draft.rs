@@ -15,6 +15,7 @@ use crate::ring::Address;
 use crate::tokenizer::Tokenizer;
 
 /// Source of drafts.
+#[derive(Clone)]
 pub(super) enum Draft {
     /// N-grams of the text so far.
     Ngrams,

@@ -23,7 +23,7 @@ use super::names;
 use super::power::{self, StatedWatts};
 use super::prefixes;
 use super::ring::{self, RebalanceAfter};
-use super::served_models::{self, ServedModels, about, served};
+use super::served_models::{self, ServedModels, about, served, weight_bytes};
 use super::weights;
 use super::words::Line;
 use super::{Failure, counted, key, note, options, overwritten, warn};
@@ -41,7 +41,7 @@ use crate::model::KvKind;
 use crate::ring::Address;
 use crate::ring::plan::Objective;
 use crate::serve::{
-    AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeLimits, ServeOptions, serve,
+    AccessLog, ApiKeys, ListenSocket, ModelAbout, Others, ServeLimits, ServeOptions, serve,
     serve_embeddings, serve_several,
 };
 use crate::sys::power::Meter;
@@ -93,7 +93,7 @@ pub(super) struct Serve {
     model: Option<PathBuf>,
     /// several models instead of one: auto (all that `leap models` lists), a folder, whose models are all served, or
     /// paths and names behind commas, each after ALIAS= if clients call it otherwise. A model is loaded when a request
-    /// names it
+    /// names it. Beside a model that stays loaded, on several boards too: more models, which this board computes alone
     #[argh(option)]
     models: Option<String>,
     /// memory for the models of --models that are loaded at a time, as in 500M or 8G; those that were unused for
@@ -264,9 +264,12 @@ impl Serve {
     pub(super) fn execute(mut self, line: &Line) -> Result<(), Failure> {
         self.check()?;
         let named = self.named(line)?;
-        if let Some(models) = self.models.take() {
-            self.check_models(line, &named)?;
-            return self.execute_several(&models);
+        if let Some(models) = &self.models {
+            self.check_models()?;
+            if self.model.is_none() {
+                self.check_options_of_one(line)?;
+                return self.execute_several(models);
+            }
         }
         signal::install().map_err(|e| Failure::runtime(&e))?;
         let keys = self.keys()?;
@@ -279,6 +282,7 @@ impl Serve {
         if self.computes_embeddings(named.has_others())? {
             return self.execute_embeddings(&place, (keys, meter));
         }
+        let others = self.models.as_deref().map(|models| self.several(models)).transpose()?;
         let mut settings = self.settings(named)?;
         let has_boards = settings.boards != Boards::Alone;
         let (options, by) = (self.engine_options(has_boards)?, settings.named_by);
@@ -296,15 +300,7 @@ impl Serve {
         let control = ring::begin(&mut engine, (&master, &settings), meter.clone(), &announce)?;
         prefixes::keep(&mut engine, self.prefix_cache.as_deref(), self.prefix_cache_size);
         let Loaded { model, tokenizer, chat_template, .. } = loaded;
-        let n_streams = self.streams.unwrap_or(STREAMS);
-        let scheduler = Scheduler::new(&mut engine, n_streams, Some(&tokenizer));
-        let mut scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
-        scheduler.limit_stalls(self.stalls());
-        self.draft.begin(
-            &mut scheduler,
-            &mut engine,
-            &self.beside(&tokenizer, &settings.boards),
-        )?;
+        let scheduler = self.scheduler(&mut engine, &self.beside(&tokenizer, &settings.boards))?;
         let mut options = self.options((listeners, keys), meter.clone())?;
         let words = (Arc::clone(&tokenizer), chat_template);
         let model = served(self.about(&model)?, model.header(), words, suggested);
@@ -312,14 +308,31 @@ impl Serve {
             let holds = fleet.holds.clone();
             options.lost = Box::new(move || holds.lost());
         }
-        let what = format!("{} of {} tokens", counted(n_streams, "stream"), engine.ctx_len());
+        let n_streams = counted(scheduler.n_streams(), "stream");
+        let what = format!("{n_streams} of {} tokens", engine.ctx_len());
         self.introduce(&model.about.name, &options, &what);
+        let others = others.map(|others| self.beside_one(others, &engine, &model.about.name));
         notify::ready();
         let visit = move |engine: &mut _| control.iter().for_each(|c| c.visit(engine));
         let model = (model, Box::new(visit) as Box<_>);
-        let ended = serve(&mut engine, scheduler, model, options).map_err(ring::step_failure);
+        let ended = serve(&mut engine, scheduler, model, others, options);
+        let ended = ended.map_err(ring::step_failure);
         meter.iter().for_each(|meter| meter.stop());
         ended
+    }
+
+    /// The scheduler of the model that stays loaded, with its drafts.
+    fn scheduler<'t>(
+        &self,
+        engine: &mut Engine,
+        beside: &Beside<'t>,
+    ) -> Result<Scheduler<'t>, Failure> {
+        let n_streams = self.streams.unwrap_or(STREAMS);
+        let scheduler = Scheduler::new(engine, n_streams, Some(beside.tokenizer));
+        let mut scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
+        scheduler.limit_stalls(self.stalls());
+        self.draft.begin(&mut scheduler, engine, beside)?;
+        Ok(scheduler)
     }
 
     /// Says where the server answers, unless the user wants no such line.
@@ -345,6 +358,11 @@ impl Serve {
         place: &WeightsPlace,
         (keys, meter): (ApiKeys, Option<Arc<Meter>>),
     ) -> Result<(), Failure> {
+        if self.models.is_some() {
+            return Err(Failure::Usage(
+                "a model of embeddings beside --models is one of them: name it there".to_owned(),
+            ));
+        }
         let loaded = model_files::load(place.model.as_deref(), self.tokenizer.as_deref())?;
         let Loaded { model, tokenizer, chat_template, .. } = loaded;
         overwritten::watch(place.model.as_deref(), &model);
@@ -365,54 +383,79 @@ impl Serve {
         Ok(())
     }
 
-    /// Serves several models.
-    fn execute_several(self, models: &str) -> Result<(), Failure> {
+    /// Serves several models, none of which stays loaded.
+    fn execute_several(&self, models: &str) -> Result<(), Failure> {
         signal::install().map_err(|e| Failure::runtime(&e))?;
         let keys = self.keys()?;
         let meter = power::meter(self.power_cmd.as_deref(), self.watts)?;
-        let budget = self.memory.unwrap_or_else(served_models::default_budget);
-        let engine = self.engine_options(false)?;
         let (listeners, _files) = self.listeners(&keys)?;
-        let (options, is_quiet) = (self.options((listeners, keys), meter.clone())?, self.quiet);
-        let stalls = self.stalls();
-        let draft = self.draft;
-        let settings = served_models::Settings {
-            options: Options { cache: self.cache.clone(), huge: self.huge, ..engine },
-            kv_memory: self.kv_memory,
-            budget,
-            stalls,
-            drafts: Box::new(move |scheduler, engine| draft.begin_alone(scheduler, engine)),
-            prefixes: self.prefix_cache.map(|folder| (folder, self.prefix_cache_size)),
-            is_quiet,
-        };
-        let models = ServedModels::open(models, settings)?;
+        let options = self.options((listeners, keys), meter.clone())?;
+        let models = self.several(models)?;
         notify::start();
-        if !is_quiet {
-            let what = match budget {
-                u64::MAX => "loaded when asked for".to_owned(),
-                bytes => format!("loaded when asked for, in {:.1} MB", bytes as f64 / 1e6),
-            };
-            let who = format!("a server of {}", counted(models.n_models(), "model"));
-            introduce(&who, &options, &what);
-        }
+        let who = format!("a server of {}", models.counted());
+        self.introduce(&who, &options, &loaded_when_asked_for(models.budget()));
         notify::ready();
-        serve_several(Box::new(models), budget, options);
+        let budget = models.budget();
+        serve_several((Box::new(models), budget), options);
         meter.iter().for_each(|meter| meter.stop());
         Ok(())
     }
 
-    /// Refuses options that are for one model, or for a ring.
-    fn check_models(&self, line: &Line, named: &Named) -> Result<(), Failure> {
+    /// The models that stand beside the model `name` of `engine`, which stays loaded, and the memory for those that are
+    /// loaded: by default what that model leaves.
+    fn beside_one(&self, mut others: ServedModels, engine: &Engine, name: &str) -> Others {
+        if self.memory.is_none() {
+            let weights = engine.packed_bytes().unwrap_or_else(|| weight_bytes(engine.header()));
+            others.leave(weights.saturating_add(engine.about().arena_bytes as u64));
+        }
+        if others.has(name) {
+            warn(&format!(
+                "two models are called {name}, and that of --models is not served: call one of them otherwise, by \
+                 --name or ALIAS="
+            ));
+        }
+        let budget = others.budget();
+        if !self.quiet {
+            let (others, when) = (others.counted(), loaded_when_asked_for(budget));
+            note(&format!("leap: {others} beside it: {when}"));
+        }
+        (Box::new(others), budget)
+    }
+
+    /// The models of `--models`.
+    fn several(&self, models: &str) -> Result<ServedModels, Failure> {
+        let draft = self.draft.clone();
+        let settings = served_models::Settings {
+            options: Options {
+                cache: self.cache.clone(),
+                huge: self.huge,
+                device: DeviceOptions::default(),
+                ..self.engine_options(false)?
+            },
+            kv_memory: self.kv_memory,
+            budget: self.memory.unwrap_or_else(served_models::default_budget),
+            stalls: self.stalls(),
+            drafts: Box::new(move |scheduler, engine| draft.begin_alone(scheduler, engine)),
+            prefixes: self.prefix_cache.clone().map(|folder| (folder, self.prefix_cache_size)),
+            is_quiet: self.quiet,
+        };
+        ServedModels::open(models, settings)
+    }
+
+    /// Refuses options that are for one model or for a ring, which is not named.
+    fn check_options_of_one(&self, line: &Line) -> Result<(), Failure> {
+        match OF_ONE_MODEL.iter().find(|option| line.has(option)) {
+            Some(option) => Err(Failure::Usage(format!(
+                "{option} is for one model, which is named before --models, as in leap serve MODEL --models {}",
+                self.models.as_deref().unwrap_or_default()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses options that cannot be for several models.
+    fn check_models(&self) -> Result<(), Failure> {
         let usage = |what: String| Err(Failure::Usage(what));
-        if self.model.is_some() {
-            return usage("--models names the models: give no other one beside it".to_owned());
-        }
-        if let Some(option) = OF_ONE_MODEL.iter().find(|option| line.has(option)) {
-            return usage(format!("{option} is for one model, not for --models"));
-        }
-        if named.boards != Boards::Alone {
-            return usage(format!("{} is for one model, not for --models", named.by));
-        }
         match (&self.draft, &self.cache) {
             (Draft::Model(_), _) => usage(
                 "--draft with a model's file is for one model; with --models wanted auto or off"
@@ -669,6 +712,13 @@ impl Serve {
 }
 
 /// Says where the server answers.
+fn loaded_when_asked_for(budget: u64) -> String {
+    match budget {
+        u64::MAX => "loaded when asked for".to_owned(),
+        bytes => format!("loaded when asked for, in {:.1} MB", bytes as f64 / 1e6),
+    }
+}
+
 fn introduce(who: &str, options: &ServeOptions, what: &str) {
     let places: Vec<String> = options.listeners.iter().map(ListenSocket::address).collect();
     note(&format!("leap: {who} answers on {}: {what}", places.join(", ")));

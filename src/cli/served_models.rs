@@ -19,7 +19,7 @@ use super::options::ChatChoice;
 #[cfg(feature = "tools")]
 use super::served_names;
 use super::weights::{self, Words};
-use super::{Failure, note, options, overwritten, prefixes, warn};
+use super::{Failure, counted, note, options, overwritten, prefixes, warn};
 use crate::engine::{Embedder, Engine, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::format::model::Header;
 use crate::format::{ChatTemplate, Shard, Suggested, printable};
@@ -199,9 +199,27 @@ impl ServedModels {
         false
     }
 
-    /// Number of models that can be used now.
-    pub(super) fn n_models(&self) -> usize {
-        self.list().len()
+    /// Number of models that can be used now, in words.
+    pub(super) fn counted(&self) -> String {
+        counted(self.list().len(), "model")
+    }
+
+    /// Bytes of memory for all loaded models; `u64::MAX` if there is no limit.
+    pub(super) fn budget(&self) -> u64 {
+        self.settings.budget
+    }
+
+    /// Leaves `bytes` of the memory to others.
+    pub(super) fn leave(&mut self, bytes: u64) {
+        let budget = &mut self.settings.budget;
+        if *budget < u64::MAX {
+            *budget = budget.saturating_sub(bytes);
+        }
+    }
+
+    /// Whether clients may call a model `name`.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.list().iter().any(|model| model.about.name == name)
     }
 
     /// The names and paths of all that may be models. Names that the user gave go before those of files; else, if several
@@ -481,7 +499,8 @@ fn failed(name: &str, why: Failure) -> SourceError {
     SourceError::Failed(format!("{name} cannot be loaded: {}", why.message()))
 }
 
-fn weight_bytes(header: &Header) -> u64 {
+/// Bytes of a model's weights.
+pub(super) fn weight_bytes(header: &Header) -> u64 {
     header.tensors().map(|tensor| tensor.bytes).sum()
 }
 

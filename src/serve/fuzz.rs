@@ -108,7 +108,7 @@ fn server(chat_template: ChatTemplate) -> Server {
     };
     let service = Service::new(model, (1024, *VOCAB_SIZE), (queue, &Arc::new(House::new(1))));
     Server {
-        models: Arc::new(Models::one(service, Arc::default())),
+        models: Arc::new(Models::with_one(service, None, Arc::default())),
         keys: ApiKeys::parse(""),
         limits: HttpLimits {
             body_max: 1 << 20,

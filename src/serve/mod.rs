@@ -122,8 +122,11 @@ pub(crate) struct ServeOptions {
     pub(crate) lost: Lost,
 }
 
-/// Serves one model until a signal ends the program; returns when all answers have ended. `visit` is called between two
-/// steps of the engine.
+/// Models that are loaded when requests name them, and the bytes of memory that those which are loaded may take.
+pub(crate) type Others = (Box<dyn ModelSource>, u64);
+
+/// Serves one model, and `others` beside it, until a signal ends the program; returns when all answers have ended. `visit`
+/// is called between two steps of the engine.
 ///
 /// # Errors
 /// If the engine cannot go on.
@@ -131,19 +134,29 @@ pub(crate) fn serve(
     engine: &mut Engine,
     scheduler: Scheduler<'_>,
     (model, visit): (ServedModel, Visit),
+    others: Option<Others>,
     options: ServeOptions,
 ) -> Result<(), StepError> {
     let (queue, commands) =
         JobQueue::new(scheduler.n_streams().saturating_add(options.limits.queue));
     let sizes = (engine.ctx_len(), engine.header().vocab_size);
-    let service = Service::new(model, sizes, (queue, &Arc::new(house(&options))));
+    let house = House { has_several: others.is_some(), ..house(&options) };
+    let service = Service::new(model, sizes, (queue, &Arc::new(house)));
     let metrics = Arc::clone(&service.metrics);
     let turns = Arc::new(Turns::new(options.meter.clone()));
     let given_up = Arc::new(GivenUp::default());
-    let models = Models::one(service, Arc::clone(&turns));
+    let several = others.map(|others| several(others, &options));
+    let has_others = several.is_some();
+    let models = Models::with_one(service, several, Arc::clone(&turns));
     let server = listen(models, Arc::clone(&given_up), options);
+    let others = has_others.then(|| {
+        let models = Arc::clone(&server.models);
+        thread::spawn(move || models.look_after())
+    });
     Runner::new(engine, scheduler, (metrics, turns), given_up).run(&commands, visit)?;
     drop(commands);
+    // A panic has been told already.
+    others.into_iter().for_each(|others| drop(others.join()));
     server.let_clients_read();
     Ok(())
 }
@@ -154,22 +167,26 @@ pub(crate) fn serve_embeddings(embedder: &mut Embedder, model: ServedModel, opti
     let sizes = (embedder.ctx_len(), embedder.header().vocab_size);
     let service = Service::new(model, sizes, (queue, &Arc::new(house(&options))));
     let turns = Arc::new(Turns::new(options.meter.clone()));
-    let server = listen(Models::one(service, Arc::clone(&turns)), Arc::default(), options);
+    let models = Models::with_one(service, None, Arc::clone(&turns));
+    let server = listen(models, Arc::default(), options);
     EmbedRunner { embedder, turns }.run(&commands);
     drop(commands);
     server.let_clients_read();
 }
 
-/// Serves the models of `source`, which take up to `budget` bytes of memory, until a signal ends the program; returns when
-/// all answers have ended.
-pub(crate) fn serve_several(source: Box<dyn ModelSource>, budget: u64, options: ServeOptions) {
-    let several = Several { source, budget, queue: options.limits.queue };
+/// Serves several models, none of which is loaded yet, until a signal ends the program; returns when all answers have ended.
+pub(crate) fn serve_several(models: Others, options: ServeOptions) {
+    let several = several(models, &options);
     let turns = Arc::new(Turns::new(options.meter.clone()));
     let house = House { has_several: true, ..house(&options) };
     let models = Models::several(several, Arc::new(house), turns);
     let server = listen(models, Arc::default(), options);
     server.models.look_after();
     server.let_clients_read();
+}
+
+fn several((source, budget): Others, options: &ServeOptions) -> Several {
+    Several { source, budget, queue: options.limits.queue }
 }
 
 fn house(options: &ServeOptions) -> House {

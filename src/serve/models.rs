@@ -41,7 +41,7 @@ pub(super) struct Several {
     pub(super) queue: usize,
 }
 
-/// The models of a server: one that is always loaded, or several.
+/// The models of a server: one that is always loaded, several that come and go, or both.
 pub(super) struct Models {
     several: Option<Several>,
     table: Mutex<Table>,
@@ -82,10 +82,14 @@ impl From<SourceError> for ApiError {
 }
 
 impl Models {
-    /// The only model of a server.
-    pub(super) fn one(service: Service, turns: Arc<Turns>) -> Models {
+    /// One model that is always loaded, and `several` others, none of which is loaded yet.
+    pub(super) fn with_one(
+        service: Service,
+        several: Option<Several>,
+        turns: Arc<Turns>,
+    ) -> Models {
         let house = Arc::clone(&service.house);
-        let models = Models::new(None, house, turns);
+        let models = Models::new(several, house, turns);
         models.table().add_fixed(Arc::new(service));
         models
     }
@@ -101,7 +105,7 @@ impl Models {
         Models { several, table, has_changed, house, turns, asked: Metrics::default() }
     }
 
-    /// Where the models come from, if there are several.
+    /// Where the models that come and go are from, if there are any.
     pub(super) fn source(&self) -> Option<&dyn ModelSource> {
         self.several.as_ref().map(|several| &*several.source)
     }
@@ -119,16 +123,34 @@ impl Models {
 
     /// All models that requests may name.
     pub(super) fn list(&self) -> Vec<ListedModel> {
-        match self.source() {
-            Some(source) => source.list(),
-            None => self.shown().iter().map(|shown| self.listed(&shown.service)).collect(),
-        }
+        let mut all: Vec<ListedModel> = self.fixed().into_iter().collect();
+        let own = all.first().map(|fixed| fixed.about.name.clone());
+        let others = self.source().map(|source| source.list()).unwrap_or_default();
+        all.extend(others.into_iter().filter(|other| own.as_ref() != Some(&other.about.name)));
+        all
     }
 
-    fn listed(&self, service: &Service) -> ListedModel {
-        let Service { model, ctx_len, house, .. } = service;
+    /// The model that is always loaded.
+    fn fixed(&self) -> Option<ListedModel> {
+        let service = Arc::clone(self.table().fixed()?);
+        let Service { model, ctx_len, house, .. } = &*service;
         let (about, modified) = (model.about.clone(), house.started);
-        ListedModel { about, ctx_len: *ctx_len, modified, memory: 0 }
+        Some(ListedModel { about, ctx_len: *ctx_len, modified, memory: 0 })
+    }
+
+    /// The model that is always loaded, if requests may call it `name`.
+    fn fixed_called(&self, name: &str) -> Option<ListedModel> {
+        self.fixed().filter(|fixed| untagged(name) == untagged(&fixed.about.name))
+    }
+
+    /// Whether a request for the model `name` needs the one that is always loaded.
+    pub(super) fn needs_fixed(&self, name: Option<&str>) -> bool {
+        match (self.source(), self.fixed()) {
+            (Some(_), Some(fixed)) => {
+                self.find(name).is_ok_and(|found| found.about.name == fixed.about.name)
+            }
+            (_, fixed) => fixed.is_some(),
+        }
     }
 
     /// All loaded models.
@@ -156,10 +178,13 @@ impl Models {
         let Some(name) = name else {
             let latest = self.table().latest().map(|slot| slot.name.clone());
             // Its file may be gone.
-            let latest = latest.and_then(|name| source.find(&name).ok());
-            let first = latest.or_else(|| source.list().into_iter().next());
+            let found = |name: String| self.fixed_called(&name).or_else(|| source.find(&name).ok());
+            let first = latest.and_then(found).or_else(|| self.list().into_iter().next());
             return first.ok_or_else(|| ApiError::new(404, "there is no model here yet"));
         };
+        if let Some(fixed) = self.fixed_called(name) {
+            return Ok(fixed);
+        }
         let other = match untagged(name) {
             bare if bare == name => format!("{name}:latest"),
             bare => bare.to_owned(),
@@ -308,7 +333,8 @@ impl Models {
                     Instant::now() + LOAD_END
                 });
                 let is_loading = |slot: &Slot| matches!(slot.phase, Phase::Loading);
-                if table.slots().iter().all(|slot| is_loading(slot) && Instant::now() >= end) {
+                let mut left = table.slots().iter().filter(|slot| !slot.is_fixed);
+                if left.all(|slot| is_loading(slot) && Instant::now() >= end) {
                     return;
                 }
             } else {
@@ -322,7 +348,7 @@ impl Models {
     /// Drops idle models whose files are gone: no request can name them any more.
     fn drop_absent(&self) {
         let Some(source) = self.source() else { return };
-        let idle = |slot: &&Slot| slot.is_idle();
+        let idle = |slot: &&Slot| slot.is_idle() && !slot.is_fixed;
         let idle: Vec<(u64, String)> =
             self.table().slots().iter().filter(idle).map(|s| (s.id, s.name.clone())).collect();
         for (id, name) in idle {

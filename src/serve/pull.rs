@@ -61,7 +61,12 @@ pub(super) fn pull(
 pub(super) fn delete(models: &Models, body: &Value) -> Result<Option<Reply>, ApiError> {
     let Some(source) = models.source() else { return Ok(None) };
     let fields = Fields::of(body, "")?;
-    let name = models.find(Some(name(&fields)?))?.about.name;
+    let found = models.find(Some(name(&fields)?))?;
+    let name = found.about.name;
+    if models.needs_fixed(Some(&name)) {
+        let problem = format!("{name} stays loaded until the server's end");
+        return Err(ApiError::new(400, problem));
+    }
     source.delete(&name)?;
     models.unload(&name);
     Ok(Some(Reply::json(200, &json!({}))))

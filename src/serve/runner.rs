@@ -189,8 +189,10 @@ impl<'e, 't> Runner<'e, 't> {
 
     fn step(&mut self, commands: &Commands) -> Result<(), StepError> {
         let turns = Arc::clone(&self.turns);
-        let turn = self.working.map(|id| turns.take(id));
-        self.scheduler.share(turns.are_shared());
+        // A ring waits for other boards for most of a step, and must not keep the cores from other models.
+        let takes_turns = self.engine.ring().is_none();
+        let turn = self.working.filter(|_| takes_turns).map(|id| turns.take(id));
+        self.scheduler.share(takes_turns && turns.are_shared());
         if turn.is_some() {
             commands.begin_step();
         }

@@ -338,13 +338,16 @@ impl Server {
             _ => return self.post_without_answer(connection, request),
         };
         let body = plain::parse(&request.body)?;
-        self.check_boards()?;
         let fields = Fields::of(&body, "")?;
+        let model = model_of(models, &fields)?;
+        if models.needs_fixed(model) {
+            self.check_boards()?;
+        }
         if let Some(reply) = ollama::unload(models, path, &fields)? {
             return Ok(Sent::Reply(reply));
         }
         let keep = if path.starts_with("/api/") { KeepAlive::read(&fields)? } else { None };
-        let wanted = (model_of(models, &fields)?, keep);
+        let wanted = (model, keep);
         let early = Early::new(request, &fields);
         match models.lease(wanted, &mut || early.look_after(connection))? {
             Some(service) => {

@@ -46,6 +46,8 @@ pub(super) struct Slot {
     pub(super) memory: u64,
     pub(super) phase: Phase,
     pub(super) keep: KeepAlive,
+    /// Whether the model was there before the server, and stays until its end.
+    pub(super) is_fixed: bool,
     /// When the last answer ended.
     pub(super) idle: Instant,
     /// Requests that use the model, or wait until it is loaded.
@@ -91,11 +93,15 @@ pub(super) enum Claim {
 
 impl Slot {
     pub(super) fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Ready(_)) && self.n_users == 0
+        self.is_ready() && self.n_users == 0
     }
 
     fn is_ready(&self) -> bool {
         matches!(self.phase, Phase::Ready(_))
+    }
+
+    fn may_go(&self) -> bool {
+        self.is_ready() && !self.is_fixed
     }
 
     fn seat(&mut self, now: Instant) -> u64 {
@@ -116,6 +122,14 @@ impl Table {
             counts: BTreeMap::new(),
             past: Metrics::default(),
         }
+    }
+
+    /// The model that was there before the server.
+    pub(super) fn fixed(&self) -> Option<&Arc<Service>> {
+        self.slots.iter().filter(|slot| slot.is_fixed).find_map(|slot| match &slot.phase {
+            Phase::Ready(service) => Some(service),
+            _ => None,
+        })
     }
 
     pub(super) fn slots(&self) -> &[Slot] {
@@ -177,6 +191,7 @@ impl Table {
             memory: model.memory,
             phase: Phase::Loading,
             keep: KeepAlive::default(),
+            is_fixed: false,
             idle: now,
             n_users: 1,
             asked: now,
@@ -190,7 +205,7 @@ impl Table {
         let (name, digest) = (service.model.about.name.clone(), service.model.about.digest.clone());
         let id = self.begin(&Wanted { name, digest, memory: 0 }, Instant::now());
         if let Some(slot) = self.slot_mut(id) {
-            (slot.keep, slot.n_users) = (KeepAlive::Forever, 0);
+            (slot.keep, slot.is_fixed, slot.n_users) = (KeepAlive::Forever, true, 0);
             slot.metrics = Some(Arc::clone(&service.metrics));
             slot.phase = Phase::Ready(service);
         }
@@ -210,7 +225,8 @@ impl Table {
         if used <= self.budget {
             return true;
         }
-        let idle = self.longest_unused(self.lacking(memory), Slot::is_idle);
+        let may_go = |slot: &Slot| slot.may_go() && slot.is_idle();
+        let idle = self.longest_unused(self.lacking(memory), may_go);
         for id in idle.unwrap_or_default() {
             self.drop_model(id);
         }
@@ -247,7 +263,7 @@ impl Table {
         {
             return Vec::new();
         }
-        self.longest_unused(self.lacking(first.model.memory), Slot::is_ready).unwrap_or_default()
+        self.longest_unused(self.lacking(first.model.memory), Slot::may_go).unwrap_or_default()
     }
 
     /// Notes that a request waits for `model`.
@@ -292,7 +308,7 @@ impl Table {
     /// Ends the model of slot `id`. Requests that use it keep it until their answers have ended.
     pub(super) fn drop_model(&mut self, id: u64) {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) else { return };
-        if slot.is_ready() {
+        if slot.may_go() {
             slot.phase = Phase::Ending;
             self.counts.entry(slot.name.clone()).or_default().drops += 1;
         }
@@ -316,7 +332,7 @@ impl Table {
 
     /// Sets how long the model of slot `id` stays loaded after its last answer.
     pub(super) fn keep(&mut self, id: u64, keep: KeepAlive) {
-        if let Some(slot) = self.slot_mut(id) {
+        if let Some(slot) = self.slot_mut(id).filter(|slot| !slot.is_fixed) {
             slot.keep = keep;
         }
     }

@@ -109,6 +109,26 @@ fn a_model_that_cannot_be_loaded_is_told_to_those_who_wait_and_can_be_tried_agai
     assert_eq!([phase(&table, first), phase(&table, second)], ["gone", "loading"]);
 }
 
+/// Neither time, nor requests, nor want of memory drop it.
+#[test]
+fn a_fixed_model_stays() {
+    let (mut table, now) = (Table::new(10), Instant::now());
+    table.add_fixed(service());
+    let fixed = table.slots()[0].id;
+    table.keep(fixed, KeepAlive::For(Duration::ZERO));
+    table.expire(Instant::now() + Duration::from_secs(1 << 20));
+    let a = load(&mut table, "a", now, false);
+    assert_eq!(table.claim(&wanted("b"), now), Claim::Wait);
+    table.drop_model(fixed);
+    assert_eq!([fixed, a].map(|id| phase(&table, id)), ["ready", "ending"]);
+    table.remove(a);
+    let b = load(&mut table, "b", now, true);
+    table.join_line(&wanted("a"), now);
+    assert_eq!(table.claim(&wanted("a"), now + 2 * PATIENCE), Claim::Wait);
+    assert_eq!(table.claim(&Wanted { name: String::new(), ..wanted("") }, now), Claim::Seat(fixed));
+    assert_eq!(phase(&table, b), "ready");
+}
+
 #[test]
 fn a_model_is_dropped_when_its_time_is_over() {
     let (mut table, now) = (Table::new(100), Instant::now());

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SIZES: [&str; 4] = ["--ctx", "256", "--streams", "2"];
 
 /// A folder with the models `demo`, `draft` and `qwen3`, and the folder for caches `cache`.
-fn three() -> Folder {
+pub(super) fn three() -> Folder {
     let folder = Folder::new();
     for (from, to) in [("demo.bin", "demo.bin"), ("demo-draft.bin", "draft.bin")] {
         fs::copy(package("models").join(from), folder.join(to)).unwrap();
@@ -67,7 +67,7 @@ fn loaded(served: &Served) -> Vec<String> {
 }
 
 /// Waits until exactly `names` are loaded.
-fn wait_for_loaded(served: &Served, names: &[&str]) {
+pub(super) fn wait_for_loaded(served: &Served, names: &[&str]) {
     let end = Instant::now() + PATIENCE;
     loop {
         let found = loaded(served);
@@ -100,7 +100,7 @@ fn size(served: &Served, name: &str) -> u64 {
     own.unwrap_or_else(|| panic!("{name} is not in {all}"))["size"].as_u64().unwrap()
 }
 
-fn question(model: &str, seed: u64) -> Value {
+pub(super) fn question(model: &str, seed: u64) -> Value {
     json!({"model": model, "prompt": "Once there was", "max_tokens": 24, "temperature": 0.9,
         "top_p": 0.95, "seed": seed})
 }
@@ -467,12 +467,46 @@ fn a_broken_model_is_named_and_stops_no_other() {
     assert_eq!(loaded(&served), ["demo", "draft"]);
 }
 
+/// Beside the model that is named first others come and go.
+#[test]
+fn a_model_that_stays_loaded_stands_beside_others() {
+    let folder = three();
+    let models = ["draft.bin", "qwen3.bin"].map(|name| text(&folder.join(name)).to_owned());
+    let fixed = folder.join("demo.bin");
+    let mut command = leap();
+    command.args(["serve", text(&fixed), "--name", "house", "--models", &models.join(",")]);
+    command.args(["--listen", "127.0.0.1:0", "--threads", "1", "--memory", "20M"]).args(SIZES);
+    command.env("XDG_CACHE_HOME", folder.join("cache")).stdin(Stdio::null());
+    let mut served = Served::by(command);
+    let all = get(&served, "/v1/models");
+    let ids: Vec<&Value> = all["data"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
+    assert_eq!(ids, ["house", "draft", "qwen3"]);
+    assert_eq!(loaded(&served), ["house"]);
+    for (name, file) in
+        [("house", "demo.bin"), ("draft", "draft.bin"), ("qwen3:latest", "qwen3.bin")]
+    {
+        let args = ["--temp", "0.9", "--top-p", "0.95", "--seed", "1", "-n", "24"];
+        let path = folder.join(file);
+        let whole = run_alone(&[&[text(&path)][..], &args, &["-p", "Once there was"]].concat(), "");
+        let answer = ask_for(&served, name);
+        assert_eq!(text_of(&answer), whole.strip_prefix("Once there was").unwrap(), "{name}");
+    }
+    // Neither a request nor time drops it, and it is not removed.
+    for model in ["house", "qwen3"] {
+        served.post("/api/generate", &json!({"model": model, "keep_alive": 0}));
+    }
+    wait_for_loaded(&served, &["draft", "house"]);
+    let (head, body) = ask(&served.address, "DELETE", "/api/delete", r#"{"model": "house"}"#);
+    assert!(head.starts_with("HTTP/1.1 400 ") && body.contains("stays loaded"), "{head}{body}");
+    served.signal(Signal::SIGTERM);
+    assert_eq!(served.code(), Some(0));
+}
+
 #[test]
 fn options_of_one_model_are_refused_beside_several() {
     let run = |args: &[&str]| {
         Ran::new(leap().arg("serve").args(args).stdin(Stdio::null()).output().unwrap())
     };
-    run(&["a.bin", "--models", "b.bin"]).fails(2, "--models names the models");
     for (option, value) in [
         ("--tokenizer", "t.bin"),
         ("--name", "x"),

@@ -7,9 +7,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::{FOX, chat, run_alone};
+use super::models::{question, three, wait_for_loaded};
+use super::{FOX, chat, run_alone, text_of};
 use crate::common::folder::Folder;
 use crate::common::leap;
 use crate::http::{Served, ask};
@@ -130,4 +132,67 @@ fn a_ring_serves_what_one_board_would_though_a_worker_dies() {
         assert!(Instant::now() < end, "{text}");
     }
     drop(second_pi);
+}
+
+/// The boards compute one of several models. The others, which the master computes alone, answer also while a board is
+/// lost.
+#[test]
+fn one_of_several_models_is_on_a_ring() {
+    let folder = three();
+    let path = folder.write("ring.txt", ring_file(["0..2", "2..4", "4..6"]));
+    let ring = path.to_str().unwrap();
+    let _orange = Worker::start(ring, "orange");
+    let mut pi = Worker::start(ring, "pi");
+    let [demo, draft, qwen3] =
+        ["demo", "draft", "qwen3"].map(|name| folder.join(&format!("{name}.bin")));
+    let models = [&draft, &qwen3].map(|path| path.to_str().unwrap()).join(",");
+    let mut command = leap();
+    command.env("XDG_CACHE_HOME", folder.join("cache")).env("LEAP_SYSFS", folder.path());
+    command.arg("serve").arg(&demo).args(["--listen", "127.0.0.1:0", "--models", &models]);
+    command.args(["--ring", ring, "--transport", "udp", "--streams", "3", "--ctx", "256"]);
+    command.args(["--ring-timeout", "10"]);
+    let mut served = Served::by(command);
+    let all = [("demo", &demo), ("draft", &draft), ("qwen3", &qwen3)];
+    let wanted = all.map(|(_, path)| {
+        let args = ["--temp", "0.9", "--top-p", "0.95", "--seed", "1", "-n", "24"];
+        let path = [path.to_str().unwrap()];
+        let whole = run_alone(&[&path[..], &args, &["-p", "Once there was"]].concat(), "");
+        whole.strip_prefix("Once there was").unwrap().to_owned()
+    });
+    let is_right = |model: usize| {
+        let answer = served.post("/v1/completions", &question(all[model].0, 1));
+        assert_eq!(text_of(&answer), wanted[model], "{}", all[model].0);
+    };
+    thread::scope(|scope| {
+        for client in 0..9 {
+            scope.spawn(move || (0..4).for_each(|request| is_right((client + request) % 3)));
+        }
+    });
+    // The first model stays, whatever a request wants.
+    for model in ["demo", "draft", "qwen3"] {
+        served.post("/api/generate", &json!({"model": model, "keep_alive": 0}));
+    }
+    wait_for_loaded(&served, &["demo"]);
+    pi.kill();
+    let status = |model: &str| {
+        let question = question(model, 1).to_string();
+        ask(&served.address, "POST", "/v1/completions", &question).0[9..12].to_owned()
+    };
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| assert_ne!(status("demo"), "200", "a board is lost"));
+        is_right(1);
+        assert!(!waiting.is_finished(), "the other model waited until the ring gave up");
+        (0..3).for_each(|request| is_right(1 + request % 2));
+    });
+    assert_eq!([status("demo"), status("draft")], ["503", "200"]);
+    assert!(ask(&served.address, "GET", "/health", "").0.starts_with("HTTP/1.1 503 "));
+    let _second_pi = Worker::start(ring, "pi");
+    let end = Instant::now() + Duration::from_secs(60);
+    while status("demo") != "200" {
+        assert!(Instant::now() < end, "the board is back, and the model has no answer");
+        thread::sleep(Duration::from_millis(50));
+    }
+    (0..3).for_each(is_right);
+    served.signal(Signal::SIGTERM);
+    assert_eq!(served.code(), Some(0));
 }
