@@ -191,10 +191,11 @@ pub fn form(bytes: &[u8]) {
     let Some(([kind, seed], json)) = bytes.split_first_chunk() else { return };
     let Ok(value) = plain::parse(json) else { return };
     let stop_ids = TOKENIZER.stop_ids();
-    let words = [None, Some(Words::Hermes), Some(Words::Llama3), Some(Words::Mistral)];
-    let filter = match &words[usize::from(*kind) % words.len()] {
+    let templates =
+        [ChatTemplate::None, ChatTemplate::Qwen3, ChatTemplate::Llama3, ChatTemplate::MistralV3];
+    let filter = match Words::of(templates[usize::from(*kind) % templates.len()]) {
         None => GRAMMARS.schema(&value, stop_ids).ok(),
-        Some(words) => tools(&value, words),
+        Some(words) => tools(&value, &words),
     };
     if let Some(filter) = filter {
         follow(filter, u64::from(*seed));

@@ -311,6 +311,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::format::ChatTemplate;
 
     fn read(value: Value) -> Result<Vec<(ChatRole, String)>, String> {
         let speech = Speech { words: None, joins_system: false };
@@ -349,7 +350,7 @@ mod tests {
             {"role": "assistant", "tool_calls": [call]},
             {"role": "tool", "content": null},
         ]);
-        let speech = Speech { words: Some(Words::Hermes), joins_system: false };
+        let speech = Speech { words: Words::of(ChatTemplate::Qwen3), joins_system: false };
         let read = messages(value.as_array().unwrap(), speech, true).unwrap();
         assert_eq!(read[2].text, "<tool_response>\n\n</tool_response>");
     }
@@ -437,11 +438,11 @@ mod tests {
             {"role": "tool", "content": "1"},
             {"role": "tool", "content": "2"},
         ]);
-        let read = |words| {
-            let speech = Speech { words: Some(words), joins_system: false };
+        let read = |template| {
+            let speech = Speech { words: Words::of(template), joins_system: false };
             messages(value.as_array().unwrap(), speech, true)
         };
-        let hermes = read(Words::Hermes).unwrap();
+        let hermes = read(ChatTemplate::Qwen3).unwrap();
         let text = |at: usize| hermes[at].text.as_str();
         assert_eq!(hermes.len(), 3);
         assert_eq!(
@@ -453,13 +454,13 @@ mod tests {
             text(2),
             "<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>"
         );
-        let mistral = read(Words::Mistral).unwrap();
+        let mistral = read(ChatTemplate::MistralV3).unwrap();
         let called = "[{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"a1b2c3d4e\"}, \
                       {\"name\": \"f\", \"arguments\": {}, \"id\": \"a1b2c3d4e\"}]";
         assert_eq!((mistral[1].role, &*mistral[1].text), (ChatRole::Calls, called));
         let result = "{\"content\": 2, \"call_id\": \"a1b2c3d4e\"}";
         assert_eq!((mistral[3].role, &*mistral[3].text), (ChatRole::Tool, result));
-        let several = read(Words::Llama3).unwrap_err();
+        let several = read(ChatTemplate::Llama3).unwrap_err();
         assert_eq!(several.field.as_deref(), Some("messages[1].tool_calls"));
     }
 

@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::super::error::ApiError;
 use super::super::fields::Fields;
+use super::marks::{Arguments, ID, Marks};
+use super::values::python_arguments;
 use crate::format::json;
 
 /// A call of a tool.
@@ -44,6 +46,25 @@ impl ToolCall {
             false => Err(bad()),
         }
     }
+}
+
+/// Calls as the model writes them, with arguments in JSON or in Python's words.
+pub(super) fn written(marks: &Marks, calls: &[ToolCall]) -> String {
+    let mut text = format!("{}{}", marks.sign, marks.head);
+    for (index, call) in calls.iter().enumerate() {
+        if index > 0 {
+            text += marks.next.as_deref().unwrap_or_default();
+        }
+        let name =
+            if marks.quotes_names { json!(call.name).to_string() } else { call.name.clone() };
+        let arguments = match marks.arguments {
+            Arguments::Json | Arguments::Message => call.arguments.clone(),
+            Arguments::Pairs(_) => python_arguments(&call.arguments),
+        };
+        text += &format!("{name}{}{arguments}", marks.middle);
+        text += &marks.tail.as_deref().unwrap_or_default().replace(ID, &call.id);
+    }
+    text + &marks.end
 }
 
 #[cfg(test)]

@@ -524,17 +524,17 @@ fn open_len(text: &str, sign: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::Words;
+    use super::super::families::{HERMES, LLAMA3, MISTRAL};
     use super::*;
 
-    fn filter(words: &Words, is_forced: bool) -> CallFilter {
-        CallFilter::new(words.marks(), Arc::new([]), is_forced)
+    fn filter(marks: &Marks, is_forced: bool) -> CallFilter {
+        CallFilter::new(Arc::new(marks.clone()), Arc::new([]), is_forced)
     }
 
     /// Checks what is found in a text, however it is cut in two.
-    fn check(words: Words, whole: &str, wanted: &[(&str, &str)], text: &str) {
+    fn check(marks: Marks, whole: &str, wanted: &[(&str, &str)], text: &str) {
         for cut in (0..=whole.len()).filter(|&at| whole.is_char_boundary(at)) {
-            let mut filter = filter(&words, false);
+            let mut filter = filter(&marks, false);
             let (mut rest, mut calls) = (String::new(), Vec::new());
             filter.push(&whole[..cut], &mut rest, &mut calls);
             filter.push(&whole[cut..], &mut rest, &mut calls);
@@ -553,18 +553,18 @@ mod tests {
         let none = "\n<tool_call>\nnothing\n</tool_call> <tool";
         let calls = [("at", "{\"x\":[1,\"}\\\"\"]}"); 2];
         let whole = format!("I look.\n{call}\n{call}{none}");
-        check(Words::Hermes, &whole, &calls, &format!("I look.{none}"));
+        check(HERMES, &whole, &calls, &format!("I look.{none}"));
         let call = "{\"name\": \"f\\u0041\", \"parameters\": {}}";
-        check(Words::Llama3, call, &[("fA", "{}")], "");
-        check(Words::Llama3, " {\"no\": 1}", &[], " {\"no\": 1}");
-        check(Words::Llama3, "{\"name\": 1}", &[], "{\"name\": 1}");
-        check(Words::Llama3, &format!("x{call}"), &[], &format!("x{call}"));
+        check(LLAMA3, call, &[("fA", "{}")], "");
+        check(LLAMA3, " {\"no\": 1}", &[], " {\"no\": 1}");
+        check(LLAMA3, "{\"name\": 1}", &[], "{\"name\": 1}");
+        check(LLAMA3, &format!("x{call}"), &[], &format!("x{call}"));
         let calls = "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"ä\": {}}}, {\"name\": \"g\", \"arguments\": {}}]";
-        check(Words::Mistral, calls, &[("f", "{\"ä\": {}}"), ("g", "{}")], "");
+        check(MISTRAL, calls, &[("f", "{\"ä\": {}}"), ("g", "{}")], "");
         // A call whose rest is missing is reported as far as it came.
         let cut = "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{\"a";
-        check(Words::Mistral, cut, &[("f", "{\"a")], "");
-        check(Words::Mistral, "[TOOL_CALLS] [{\"na", &[], "[TOOL_CALLS] [{\"na");
+        check(MISTRAL, cut, &[("f", "{\"a")], "");
+        check(MISTRAL, "[TOOL_CALLS] [{\"na", &[], "[TOOL_CALLS] [{\"na");
     }
 
     #[test]
@@ -572,13 +572,13 @@ mod tests {
         let call = r#"{"name": "at", "arguments": {"x": [1]}}"#;
         let hermes = format!("<tool_call>\n{call}\n</tool_call>");
         let wholes = [
-            (Words::Hermes, format!("{hermes}\n{hermes}")),
-            (Words::Llama3, r#"{"name": "at", "parameters": {"x": [1]}}"#.to_owned()),
-            (Words::Mistral, format!("[TOOL_CALLS] [{call}, {call}]")),
+            (HERMES, format!("{hermes}\n{hermes}")),
+            (LLAMA3, r#"{"name": "at", "parameters": {"x": [1]}}"#.to_owned()),
+            (MISTRAL, format!("[TOOL_CALLS] [{call}, {call}]")),
         ];
-        for (words, whole) in wholes {
+        for (marks, whole) in wholes {
             for cut in 0..whole.len() {
-                let mut filter = filter(&words, true);
+                let mut filter = filter(&marks, true);
                 let (mut rest, mut calls) = (String::new(), Vec::new());
                 filter.push(&whole[..cut], &mut rest, &mut calls);
                 filter.flush(true, &mut rest, &mut calls);
@@ -594,7 +594,7 @@ mod tests {
         }
         // In an answer that may be text, the beginning of a mark is text, but not of a call.
         for (whole, text) in [("a <tool", "a <tool"), ("a\n<tool_call>\n{\"na", "a")] {
-            let mut filter = filter(&Words::Hermes, false);
+            let mut filter = filter(&HERMES, false);
             let (mut rest, mut calls) = (String::new(), Vec::new());
             filter.push(whole, &mut rest, &mut calls);
             filter.flush(true, &mut rest, &mut calls);

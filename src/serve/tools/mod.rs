@@ -7,6 +7,7 @@ mod filter;
 mod lark;
 mod literals;
 mod marks;
+mod named;
 mod own;
 mod regex;
 mod rules;
@@ -34,6 +35,7 @@ use super::schema::{Follow, closed, fault, loosened};
 use crate::tokenizer::{ChatRole, Tags, Tokenizer};
 use lark::{Grammar, Lark};
 use marks::Arguments;
+use named::Place;
 use schemas::flattened;
 
 /// Most tools of a request.
@@ -135,10 +137,14 @@ impl Tools {
         default: Option<&str>,
         turns: &mut Vec<(ChatRole, String)>,
     ) {
-        let definitions = words.definitions(&self.definitions);
+        let Words::Named(family) = words else {
+            // The checkpoint's own template writes it.
+            return;
+        };
+        let definitions = family.definitions.text(&self.definitions);
         let is_user = |turn: &(ChatRole, String)| turn.0 == ChatRole::User;
-        let at = match words {
-            Words::Hermes => {
+        let at = match family.definitions.place {
+            Place::Instructions => {
                 let is_system = turns.first().is_some_and(|turn| turn.0 == ChatRole::System);
                 let system = is_system.then(|| turns.remove(0).1);
                 let system = system.as_deref().or(default).unwrap_or_default();
@@ -146,9 +152,8 @@ impl Tools {
                 turns.insert(0, (ChatRole::System, format!("{system}{gap}{definitions}")));
                 return;
             }
-            Words::Llama3 => turns.iter().position(is_user),
-            Words::Mistral => turns.iter().rposition(is_user),
-            Words::Own(_) => return,
+            Place::FirstUser => turns.iter().position(is_user),
+            Place::LastUser => turns.iter().rposition(is_user),
         };
         let at = at.unwrap_or_else(|| {
             // Without a user's turn, the description gets one of its own.
@@ -396,6 +401,7 @@ mod tests {
     #[cfg(feature = "forms")]
     #[test]
     fn what_cannot_be_enforced_is_left_free_and_all_else_is_kept() {
+        use crate::format::ChatTemplate;
         use crate::format::tokenizer::TokenizerFile;
         let file = include_bytes!("../../../models/demo.tokenizer.bin");
         let tokenizer = Tokenizer::new(TokenizerFile::parse(file, None).unwrap()).unwrap();
@@ -409,7 +415,7 @@ mod tests {
         let body = json!({"tools": [{"function": {"name": "ping"}},
             {"function": {"name": "mail", "parameters": parameters}}]});
         let tools = Tools::read(&Fields::of(&body, "").unwrap()).unwrap().unwrap();
-        let place = (&Words::Hermes, &*tokenizer);
+        let place = (&Words::of(ChatTemplate::Qwen3).unwrap(), &*tokenizer);
         let form =
             json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
         let form = closed(form);

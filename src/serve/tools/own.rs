@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::call::ToolCall;
+use super::call::{ToolCall, written};
 use super::families::{CHANNELS, GRANITE, HERMES, LFM2};
 use super::filter::{CallFilter, joined};
 use super::marks::{Arguments, ID, Marks, Pairs, Values};
-use super::values::python_arguments;
 use crate::tokenizer::{ChatFormat, Thoughts, Tokenizer};
 
 /// Words of the made-up user and model.
@@ -130,24 +129,6 @@ fn told(text: &str, tokenizer: &Tokenizer) -> Option<Marks> {
     }
     let shown = text.split_whitespace().collect::<String>();
     shown.contains("<tool_call>{\"name\":").then_some(HERMES)
-}
-
-/// Calls as the model writes them, with arguments in JSON or in Python's words.
-fn written(marks: &Marks, calls: &[ToolCall]) -> String {
-    let mut text = format!("{}{}", marks.sign, marks.head);
-    for (index, call) in calls.iter().enumerate() {
-        if index > 0 {
-            text += marks.next.as_deref().unwrap_or_default();
-        }
-        let name =
-            if marks.quotes_names { json!(call.name).to_string() } else { call.name.clone() };
-        let arguments = match marks.arguments {
-            Arguments::Json | Arguments::Message => call.arguments.clone(),
-            Arguments::Pairs(_) => python_arguments(&call.arguments),
-        };
-        text += &format!("{name}{}{arguments}", marks.middle);
-    }
-    text + &marks.end
 }
 
 /// The definition of a made-up tool.
