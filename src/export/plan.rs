@@ -386,6 +386,7 @@ impl ExportPlan {
             !used.contains(*name)
                 && ![ROPE_FREQS, short, long].contains(name)
                 && !self.naming.is_of_shared_kv(name, &self.header)
+                && !self.checkpoint.has_scales(name)
         };
         for name in self.checkpoint.names().filter(unused) {
             if !self.is_ignored(name) {

@@ -14,6 +14,8 @@ pub(crate) enum ValueType {
     Bf16,
     /// A signed byte that stands for its number.
     I8,
+    /// FP8 with four bits of exponent and three of mantissa, without infinities (OCP 8-bit Floating Point, 1.0).
+    F8E4M3,
     /// A byte: 0 is 0, any other 1.
     Bool,
     /// A byte without a meaning of its own.
@@ -33,7 +35,7 @@ impl ValueType {
         match self {
             ValueType::F32 => (1, 4),
             ValueType::F16 | ValueType::Bf16 => (1, 2),
-            ValueType::I8 | ValueType::Bool | ValueType::U8 => (1, 1),
+            ValueType::I8 | ValueType::F8E4M3 | ValueType::Bool | ValueType::U8 => (1, 1),
             ValueType::Zeros => (1, 0),
             ValueType::Mxfp4 => (32, 16),
             ValueType::Blocks(kind) => (kind.len(), kind.bytes()),
@@ -64,6 +66,7 @@ impl ValueType {
                 convert(bytes, out, |b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16));
             }
             ValueType::I8 => convert(bytes, out, |b| f32::from(i8::from_le_bytes(b))),
+            ValueType::F8E4M3 => convert(bytes, out, |[b]| f8e4m3_to_f32(b)),
             ValueType::Bool => convert(bytes, out, |[b]| f32::from(u8::from(b != 0))),
             ValueType::U8 => convert(bytes, out, |[b]| f32::from(b)),
             ValueType::Mxfp4 => {
@@ -74,6 +77,16 @@ impl ValueType {
             ValueType::Zeros => out.fill(0.0),
             ValueType::Blocks(kind) => kind.widen(bytes, out),
         }
+    }
+}
+
+/// The value of an FP8 number of form E4M3.
+fn f8e4m3_to_f32(byte: u8) -> f32 {
+    let (sign, rest) = (u16::from(byte & 0x80) << 8, u16::from(byte & 0x7f));
+    match rest {
+        0x7f => f32::NAN,
+        // Exponent and mantissa stand in an f16's like places, whose exponent's bias is 15, not 7: 8 too few.
+        _ => half_to_f32(sign | rest << 7) * 256.0,
     }
 }
 
@@ -107,6 +120,9 @@ mod tests {
         let mut out = [0.0; 4];
         ValueType::I8.widen(&[0, 1, 0x7f, 0x80], &mut out);
         assert_eq!(out, [0.0, 1.0, 127.0, -128.0]);
+        ValueType::F8E4M3.widen(&[0x38, 0x81, 0x7e, 0xff], &mut out);
+        assert_eq!(out[..3], [1.0, -1.0 / 512.0, 448.0]);
+        assert!(out[3].is_nan());
         ValueType::Bool.widen(&[0, 1, 2, 0xff], &mut out);
         assert_eq!(out, [0.0, 1.0, 1.0, 1.0]);
         let mut out = [0.0; 32];

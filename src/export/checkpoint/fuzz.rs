@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::source::{TensorTable, grid};
+use super::stored::{TensorTable, grid};
 use super::{gguf as blocks, pickle as table, pytorch as zip, safetensors as flat};
 
 /// Reads a pickle.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::dtype::ValueType;
-use super::source::{Axis, StoredTensor, TensorPiece, TensorTable, Values, bad_tensor, grid};
+use super::stored::{Axis, StoredTensor, TensorPiece, TensorTable, Values, bad_tensor, grid};
 use crate::export::error::ExportError;
 use crate::export::gguf::{Gguf, GgufTensor};
 use crate::quant::Ggml;

@@ -16,7 +16,9 @@ mod pytorch;
 #[path = "no_pytorch.rs"]
 mod pytorch;
 mod safetensors;
+mod scales;
 mod source;
+mod stored;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -27,8 +29,9 @@ use super::error::ExportError;
 use crate::format::stand_in;
 pub(super) use crate::quant::ggml::SHORT as INT8_GROUP;
 use crate::sys::map::Map;
+use scales::Scales;
 pub(super) use source::SourceTensor;
-use source::{File, StoredTensor, TensorTable, bad_tensor};
+use stored::{File, StoredTensor, TensorTable, bad_tensor};
 
 /// The tensors of a folder.
 pub(super) struct Checkpoint {
@@ -219,7 +222,30 @@ impl Checkpoint {
     /// If its values cannot be used.
     pub(super) fn find(&self, name: &str) -> Result<Option<SourceTensor<'_>>, ExportError> {
         let Some((name, stored)) = self.tensors.get_key_value(name) else { return Ok(None) };
-        SourceTensor::new(&self.files, name, stored).map(Some)
+        let tensor = SourceTensor::new(&self.files, name, stored)?;
+        if !stored.is_in_eight_bits() {
+            return Ok(Some(tensor));
+        }
+        if self.has(&format!("{name}_zero_point")) {
+            return Err(tensor.error("has zero points, which LEAP does not read".to_owned()));
+        }
+        for scales in &scales::names(name) {
+            let Some(of) = self.tensors.get(scales) else { continue };
+            let bad = |problem| bad_tensor(scales, &self.files[of.file].path, problem);
+            return Ok(Some(tensor.scaled(Scales::new(stored, of).map_err(bad)?)));
+        }
+        match stored.is_fp8() {
+            true => Err(tensor.error(format!("is FP8, and there is no {name}_scale"))),
+            false => Ok(Some(tensor)),
+        }
+    }
+
+    /// Whether the tensor `name` has scales of weights in eight bits, or of what is multiplied by them.
+    pub(super) fn has_scales(&self, name: &str) -> bool {
+        let is_in_eight_bits =
+            |name: String| self.tensors.get(&name).is_some_and(StoredTensor::is_in_eight_bits);
+        scales::weights_of(name).any(is_in_eight_bits)
+            || (scales::is_of_kv(name) && self.tensors.values().any(StoredTensor::is_in_eight_bits))
     }
 
     /// A vector of zeros that no file holds.

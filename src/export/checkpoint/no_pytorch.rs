@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::source::TensorTable;
+use super::stored::TensorTable;
 use crate::export::error::ExportError;
 
 /// Refuses the file at `path`.

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::source::{Axis, File, SourceTensor, StoredTensor, TensorTable, Values, bad_tensor};
+use super::source::SourceTensor;
+use super::stored::{Axis, File, StoredTensor, TensorTable, Values, bad_tensor};
 use crate::export::error::ExportError;
 use crate::export::names::Naming;
 use crate::format::model::TensorKind;

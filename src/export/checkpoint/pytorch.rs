@@ -11,7 +11,7 @@ use rawzip::{CompressionMethod, ZipArchive, ZipFileHeaderRecord, ZipSliceArchive
 
 use super::dtype::ValueType;
 use super::pickle::{self, PickledTensor};
-use super::source::{StoredTensor, TensorPiece, TensorTable, bad_tensor, single};
+use super::stored::{StoredTensor, TensorPiece, TensorTable, bad_tensor, single};
 use crate::export::error::ExportError;
 use crate::format::excerpt;
 

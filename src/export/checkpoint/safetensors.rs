@@ -5,7 +5,7 @@ use std::path::Path;
 use safetensors::tensor::{SafeTensorError, SafeTensors, TensorInfo};
 
 use super::dtype::ValueType;
-use super::source::{StoredTensor, TensorPiece, TensorTable, single};
+use super::stored::{StoredTensor, TensorPiece, TensorTable, single};
 use crate::export::error::ExportError;
 use crate::format::excerpt;
 
@@ -40,6 +40,7 @@ fn dtype(dtype: safetensors::Dtype) -> Result<ValueType, String> {
         safetensors::Dtype::F16 => Ok(ValueType::F16),
         safetensors::Dtype::BF16 => Ok(ValueType::Bf16),
         safetensors::Dtype::I8 => Ok(ValueType::I8),
+        safetensors::Dtype::F8_E4M3 => Ok(ValueType::F8E4M3),
         safetensors::Dtype::BOOL => Ok(ValueType::Bool),
         safetensors::Dtype::U8 => Ok(ValueType::U8),
         other => Err(format!("{other:?}")),

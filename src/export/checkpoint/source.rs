@@ -1,137 +1,16 @@
 //! A tensor of a checkpoint, read row by row from wherever its values lie.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::slice;
+use std::path::Path;
 
 use super::dtype::ValueType;
+use super::scales::Scales;
+use super::stored::{Axis, File, StoredTensor, TensorPiece, Values, bad_tensor, grid, unknown};
 use crate::export::error::ExportError;
 use crate::quant::ggml::{self, Ggml};
-use crate::sys::map::Map;
 
 /// Columns of the widest matrices that are compared.
 const COLS_MAX: usize = 1 << 24;
-
-/// A mapped file.
-pub(super) struct File {
-    pub(super) path: PathBuf,
-    pub(super) map: Map,
-}
-
-/// The tensors of one file, in its order.
-pub(super) type TensorTable = Vec<(String, StoredTensor)>;
-
-/// A tensor's shape and values.
-#[derive(Debug)]
-pub(super) struct StoredTensor {
-    /// The first file that the tensor is in.
-    pub(super) file: usize,
-    pub(super) shape: Vec<usize>,
-    /// Values of the tensor, or the reason why they cannot be used.
-    pub(super) values: Result<Values, String>,
-}
-
-/// The values of a matrix, or of a vector, which is a matrix of one row.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Values {
-    pub(super) dtype: ValueType,
-    /// The pieces, of one size, in order; never empty. They lie inside their files.
-    pub(super) pieces: Vec<TensorPiece>,
-    /// How the pieces make up the whole.
-    pub(super) axis: Axis,
-}
-
-/// A piece of a tensor, in one file.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct TensorPiece {
-    /// Number of the file.
-    pub(super) file: usize,
-    /// Offset of the first value, in bytes.
-    pub(super) start: usize,
-    /// Values from one row to the next, and from one column to the next.
-    pub(super) strides: [usize; 2],
-}
-
-/// How pieces make up a tensor.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Axis {
-    /// Each has some of the rows.
-    Rows,
-    /// Each has some of every row's columns.
-    Cols,
-}
-
-/// Rows and columns of a shape.
-///
-/// # Errors
-/// If the shape is not that of a vector, a matrix or several matrices.
-pub(super) fn grid(shape: &[usize]) -> Result<[usize; 2], String> {
-    let rows = |all: &[usize]| all.iter().try_fold(1usize, |all, n| all.checked_mul(*n));
-    match *shape {
-        [cols] => Ok([1, cols]),
-        [ref all @ .., cols] if !all.is_empty() => {
-            rows(all).map(|rows| [rows, cols]).ok_or_else(|| format!("has shape {shape:?}"))
-        }
-        _ => Err(format!("has shape {shape:?}, wanted a vector or a matrix")),
-    }
-}
-
-/// The values of a tensor of one piece, if it is one that can be used.
-pub(super) fn single(
-    dtype: Result<ValueType, String>,
-    shape: &[usize],
-    piece: impl FnOnce([usize; 2], ValueType) -> TensorPiece,
-) -> Result<Values, String> {
-    let dtype = dtype.map_err(|other| unknown(&other))?;
-    Ok(Values { dtype, pieces: vec![piece(grid(shape)?, dtype)], axis: Axis::Rows })
-}
-
-/// The message about a tensor of type `other`.
-fn unknown(other: &str) -> String {
-    format!("has values of type {other}, wanted F32, F16, BF16, I8 or BOOL")
-}
-
-impl TensorPiece {
-    /// Converts row `row` of this piece, which is in `bytes`.
-    #[inline(always)]
-    pub(super) fn widen_row(&self, dtype: ValueType, bytes: &[u8], row: usize, out: &mut [f32]) {
-        if self.strides[1] == 1 {
-            return dtype.widen(self.row_bytes(dtype, bytes, row, out.len()), out);
-        }
-        let start = self.start + dtype.bytes(row * self.strides[0]);
-        let (step, width) = (dtype.bytes(self.strides[1]), dtype.bytes(1));
-        for (col, out) in out.iter_mut().enumerate() {
-            dtype.widen(&bytes[start + col * step..][..width], slice::from_mut(out));
-        }
-    }
-
-    /// The bytes of row `row`, whose `cols` values are contiguous.
-    fn row_bytes<'a>(
-        &self,
-        dtype: ValueType,
-        bytes: &'a [u8],
-        row: usize,
-        cols: usize,
-    ) -> &'a [u8] {
-        let start = self.start + dtype.bytes(row * self.strides[0]);
-        &bytes[start..start + dtype.bytes(cols)]
-    }
-
-    /// The bytes that `rows` of `cols` values lie in; `None` if a row is not contiguous.
-    pub(super) fn byte_range(
-        &self,
-        dtype: ValueType,
-        rows: Range<usize>,
-        cols: usize,
-    ) -> Option<Range<usize>> {
-        if self.strides[1] != 1 || rows.is_empty() {
-            return None;
-        }
-        let first = rows.start * self.strides[0];
-        let end = (rows.end - 1) * self.strides[0] + cols;
-        Some(self.start + dtype.bytes(first)..self.start + dtype.bytes(end))
-    }
-}
 
 /// A tensor of a checkpoint.
 #[derive(Clone)]
@@ -144,8 +23,18 @@ pub(in crate::export) struct SourceTensor<'a> {
     pub(in crate::export) shape: Vec<usize>,
     grid: [usize; 2],
     values: Values,
-    scales: Option<Mxfp4Scales>,
+    scales: ScaledBy,
     files: &'a [File],
+}
+
+/// Factors of a tensor's values.
+#[derive(Clone)]
+enum ScaledBy {
+    Nothing,
+    /// The scales of its blocks.
+    Mxfp4(Mxfp4Scales),
+    /// The scales of each tensor that it was put together from.
+    Tensors(Vec<Scales>),
 }
 
 /// Where the scales of MXFP4 blocks are: a byte for each block.
@@ -176,7 +65,12 @@ impl<'a> SourceTensor<'a> {
             return Err(bad(unknown("U8")));
         }
         let (shape, values) = (stored.shape.clone(), values.clone());
-        Ok(SourceTensor { name, path, shape, grid, values, scales: None, files })
+        Ok(SourceTensor { name, path, shape, grid, values, scales: ScaledBy::Nothing, files })
+    }
+
+    /// This tensor, whose weights are multiplied by `scales`.
+    pub(super) fn scaled(self, scales: Scales) -> SourceTensor<'a> {
+        SourceTensor { scales: ScaledBy::Tensors(vec![scales]), ..self }
     }
 
     /// A vector of `cols` zeros that the checkpoint `path` does not have.
@@ -184,7 +78,8 @@ impl<'a> SourceTensor<'a> {
         let piece = TensorPiece { file: 0, start: 0, strides: [cols, 1] };
         let values = Values { dtype: ValueType::Zeros, pieces: vec![piece], axis: Axis::Rows };
         let (shape, grid) = (vec![cols], [1, cols]);
-        SourceTensor { name: "of zeros", path, shape, grid, values, scales: None, files }
+        let (name, scales) = ("of zeros", ScaledBy::Nothing);
+        SourceTensor { name, path, shape, grid, values, scales, files }
     }
 
     /// The values of MXFP4 `blocks`, `[…, blocks, 16]` bytes of two values each, and their `scales`,
@@ -224,13 +119,13 @@ impl<'a> SourceTensor<'a> {
             shape: grid.to_vec(),
             grid,
             values,
-            scales: Some(scales),
+            scales: ScaledBy::Mxfp4(scales),
             files,
         })
     }
 
     /// Multiplies the values of row `row` by the scales of their blocks.
-    fn scale_row(&self, scales: Mxfp4Scales, row: usize, out: &mut [f32]) {
+    fn scale_blocks(&self, scales: Mxfp4Scales, row: usize, out: &mut [f32]) {
         let (len, bytes) = ValueType::Mxfp4.block();
         let piece = &self.values.pieces[0];
         let at = piece.start + ValueType::Mxfp4.bytes(row * piece.strides[0]);
@@ -262,8 +157,16 @@ impl<'a> SourceTensor<'a> {
         for (piece, out) in pieces.iter().zip(out.chunks_exact_mut(piece_cols)) {
             piece.widen_row(*dtype, self.files[piece.file].map.as_bytes(), row, out);
         }
-        if let Some(scales) = self.scales {
-            self.scale_row(scales, row, out);
+        match &self.scales {
+            ScaledBy::Nothing => {}
+            ScaledBy::Mxfp4(scales) => self.scale_blocks(*scales, row, out),
+            ScaledBy::Tensors(all) => {
+                // Such tensors have whole rows in each piece.
+                let piece = &pieces[0];
+                let at = piece.start + dtype.bytes(row * piece.strides[0]);
+                let own = all.iter().find(|scales| scales.are_of(piece.file, at));
+                own.into_iter().for_each(|scales| scales.multiply(self.files, at, out));
+            }
         }
     }
 
@@ -302,7 +205,8 @@ impl<'a> SourceTensor<'a> {
         match self.values.dtype {
             ValueType::Blocks(kind) if kind.is_multiplied() => Ok(kind),
             ValueType::Blocks(kind) => not_kept(kind.name()),
-            ValueType::F32 | ValueType::F16 | ValueType::Bf16 => Ok(Ggml::Q8_0),
+            ValueType::F32 | ValueType::F16 | ValueType::Bf16 | ValueType::F8E4M3 => Ok(Ggml::Q8_0),
+            ValueType::I8 if matches!(self.scales, ScaledBy::Tensors(_)) => Ok(Ggml::Q8_0),
             other => not_kept(&format!("{other:?}")),
         }
     }
@@ -414,6 +318,9 @@ impl<'a> SourceTensor<'a> {
     ) -> Result<SourceTensor<'a>, ExportError> {
         let [rows, cols] = self.grid;
         let dtype = self.values.dtype;
+        if !matches!(self.scales, ScaledBy::Nothing) {
+            return Err(self.error("is transposed, and its values have scales".to_owned()));
+        }
         if !rows.is_multiple_of(n) || !cols.is_multiple_of(step) || dtype.block().0 != 1 {
             return Err(self.error(format!("has shape {:?}, wanted {n} of one kind", self.shape)));
         }
@@ -448,7 +355,11 @@ impl<'a> SourceTensor<'a> {
         let first = tensors[0].clone();
         let [rows, cols] = first.grid;
         let mut pieces = Vec::with_capacity(tensors.len());
+        let mut all_scales = Vec::new();
         for tensor in &tensors {
+            if let ScaledBy::Tensors(scales) = &tensor.scales {
+                all_scales.extend_from_slice(scales);
+            }
             if tensor.grid != first.grid || tensor.values.dtype != first.values.dtype {
                 return Err(tensor.error(format!("differs in shape or type from {}", first.name)));
             }
@@ -457,7 +368,11 @@ impl<'a> SourceTensor<'a> {
         }
         let grid = [rows * pieces.len(), cols];
         let values = Values { pieces, ..first.values };
-        Ok(SourceTensor { shape: grid.to_vec(), grid, values, ..first })
+        let scales = match all_scales.is_empty() {
+            true => first.scales.clone(),
+            false => ScaledBy::Tensors(all_scales),
+        };
+        Ok(SourceTensor { shape: grid.to_vec(), grid, values, scales, ..first })
     }
 
     fn in_pieces(&self) -> ExportError {
@@ -522,9 +437,4 @@ impl<'a> SourceTensor<'a> {
     pub(in crate::export) fn error(&self, problem: String) -> ExportError {
         bad_tensor(self.name, self.path, problem)
     }
-}
-
-/// The error that tensor `name` of the file at `path` has `problem`.
-pub(super) fn bad_tensor(name: &str, path: &Path, problem: String) -> ExportError {
-    ExportError::BadTensor { name: name.to_owned(), path: PathBuf::from(path), problem }
 }

@@ -107,14 +107,23 @@ fn refuse_variants(fields: &JsonFields<'_>, family: &Family) -> Result<(), Expor
     refuse_quantised(fields, family)
 }
 
-/// Refuses weights in a quantised form that LEAP does not read.
+/// Refuses weights in a quantised form that LEAP does not read. Weights of eight bits have scales, which are found beside
+/// them.
 fn refuse_quantised(fields: &JsonFields<'_>, family: &Family) -> Result<(), ExportError> {
     let Some(quantization) = fields.object("quantization_config")? else { return Ok(()) };
-    match quantization.text("quant_method")? {
-        Some(method) if family.allows(method) => Ok(()),
-        method => {
-            let method = excerpt(method.unwrap_or("unnamed"));
-            Err(fields.unsupported(format!("weights quantised already ({method})")))
+    let method = quantization.text("quant_method")?;
+    let form = quantization.text("format")?.or(quantization.text("quant_algo")?);
+    match (method, form) {
+        (Some(method), _) if family.allows(method) => Ok(()),
+        (Some("fp8" | "fbgemm_fp8"), _) => Ok(()),
+        (Some("compressed-tensors"), Some("float-quantized" | "int-quantized"))
+        | (Some("modelopt"), Some("FP8")) => Ok(()),
+        _ => {
+            let method = [method.or(Some("unnamed")), form].into_iter().flatten();
+            let method = excerpt(&method.collect::<Vec<_>>().join(", ")).to_string();
+            Err(fields.unsupported(format!(
+                "weights quantised already ({method}); LEAP reads FP8 and int8 with scales"
+            )))
         }
     }
 }

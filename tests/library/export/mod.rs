@@ -5,6 +5,7 @@ mod checkpoint;
 mod command;
 mod configs;
 mod damaged;
+mod eight_bits;
 mod every_field;
 mod exact;
 mod expected;
