@@ -117,15 +117,9 @@ fn model(
     (n_streams, engine): (usize, &mut Engine),
     beside: &Beside<'_>,
 ) -> Result<ModelDrafter, Failure> {
-    let shown = path.display();
     let path = model_files::converted(path, beside.is_quiet)?;
     let Loaded { model, tokenizer, .. } = model_files::load(Some(&path), None)?;
     check_vocabulary(&path, &tokenizer, beside.tokenizer)?;
-    if model.header().has_state() {
-        return Err(Failure::Usage(format!(
-            "--draft {shown}: it has recurrent layers, whose state cannot follow rejected drafts back"
-        )));
-    }
     let options = Options {
         ctx_len: Some(engine.ctx_len().min(model.header().max_seq_len)),
         n_streams: Some(n_streams),

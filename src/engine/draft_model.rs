@@ -47,7 +47,7 @@ impl ModelDrafter {
         if rest.len() > READ_MAX {
             return self.engine.push(stream, &rest[..READ_MAX]).map(|_| ());
         }
-        let mut next = argmax(self.engine.push(stream, rest)?);
+        let mut next = argmax(self.engine.push_and_keep(stream, rest)?);
         while let Some(id) = next {
             self.said.push(id);
             if self.said.len() >= n {

@@ -274,6 +274,25 @@ impl Engine {
     /// If the context would overflow or an id does not exist. The stream then holds the batches before the
     /// failing one.
     pub fn push(&mut self, stream: &mut Stream, ids: &[u32]) -> Result<&mut [f32], StepError> {
+        self.push_all(stream, ids, false)
+    }
+
+    /// Appends like [`Engine::push`], and has the state of recurrent layers kept behind the last of `ids`, so that
+    /// [`Engine::go_back`] finds it there.
+    pub(super) fn push_and_keep(
+        &mut self,
+        stream: &mut Stream,
+        ids: &[u32],
+    ) -> Result<&mut [f32], StepError> {
+        self.push_all(stream, ids, true)
+    }
+
+    fn push_all(
+        &mut self,
+        stream: &mut Stream,
+        ids: &[u32],
+        is_kept: bool,
+    ) -> Result<&mut [f32], StepError> {
         if ids.is_empty() {
             return Ok(&mut []);
         }
@@ -283,7 +302,7 @@ impl Engine {
         for batch in first.chunks(max_batch) {
             self.push_batch(stream, batch, Wants::None)?;
         }
-        self.push_batch(stream, last, Wants::Last)
+        self.push_one(stream, last, (Wants::Last, is_kept))
     }
 
     /// Appends one batch to the stream and returns the wanted logits, `[wanted, vocab_size]`.
@@ -296,6 +315,15 @@ impl Engine {
         ids: &[u32],
         wants: Wants,
     ) -> Result<&mut [f32], StepError> {
+        self.push_one(stream, ids, (wants, false))
+    }
+
+    fn push_one(
+        &mut self,
+        stream: &mut Stream,
+        ids: &[u32],
+        (wants, is_kept): (Wants, bool),
+    ) -> Result<&mut [f32], StepError> {
         if !self.is_own(stream) {
             return Err(StepError::Stranger);
         }
@@ -304,7 +332,7 @@ impl Engine {
         }
         let wants = if ids.is_empty() { Wants::None } else { wants };
         loop {
-            match self.try_push(stream, ids, wants) {
+            match self.try_push(stream, ids, (wants, is_kept)) {
                 // The stream's KV is computed again in the next round.
                 Err(StepError::Lost) => {}
                 pushed => break pushed?,
@@ -323,7 +351,7 @@ impl Engine {
         &mut self,
         stream: &mut Stream,
         ids: &[u32],
-        wants: Wants,
+        (wants, is_kept): (Wants, bool),
     ) -> Result<(), StepError> {
         self.restore(stream)?;
         self.make_long(stream, ids.len())?;
@@ -333,7 +361,11 @@ impl Engine {
         }
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
-        batch.push(stream.span(ids.len(), wants), ids);
+        let mut span = stream.span(ids.len(), wants);
+        if is_kept {
+            stream.keep_state(&mut span);
+        }
+        batch.push(span, ids);
         let submitted = self.submit(&batch);
         self.batch = batch;
         submitted?;
@@ -467,11 +499,16 @@ impl Engine {
         stream.pos()
     }
 
-    /// Rewinds like [`Engine::rewind`]; faster if only the last few ids of the stream differ from `ids`.
+    /// Rewinds like [`Engine::rewind`]; faster if only the last few ids of the stream differ from `ids`. A model with
+    /// recurrent layers goes back to a state that was kept ([`Engine::push_and_keep`]).
     pub(super) fn go_back(&mut self, stream: &mut Stream, ids: &[u32]) {
+        let goes_on = stream.serves(ids.len()) && stream.pos() < ids.len();
+        if goes_on && ids.starts_with(stream.ids()) {
+            return;
+        }
         let keep = self.n_shared(stream, ids);
         // Other streams may hold a full page, so the stream may not write to it.
-        if keep > 0 && keep >= stream.shared_len() {
+        if keep > 0 && keep >= stream.shared_len() && !self.header().has_state() {
             stream.ids.truncate(keep);
         } else {
             self.rewind(stream, ids);

@@ -11,7 +11,8 @@ use crate::common::rings::{Recipe, assert_nothing_lost};
 use crate::drafts::{counts, drafted, knowing};
 use crate::scheduler::{below, interrupted};
 use leap::engine::{
-    DraftMode, Drafter, Engine, Job, KvMemory, NgramDrafter, Options, Scheduler, Wants,
+    DraftKind, DraftMode, Drafter, Engine, Job, KvMemory, ModelDrafter, NgramDrafter, Options,
+    Scheduler, Wants,
 };
 use leap::format::model::Weights;
 use leap::internals::kernels::Kernels;
@@ -19,7 +20,7 @@ use leap::internals::model::{
     Batch, KvKind, KvPlace, Model, PiecePlace, Plan, Span, Stage, Transformer,
 };
 use leap::internals::pool::Pool;
-use leap::sampler::Sampling;
+use leap::sampler::{Sampling, argmax};
 
 /// Checkpoints with each form of recurrent layers.
 pub(crate) const CHECKPOINTS: [&str; 4] =
@@ -351,6 +352,67 @@ fn states_move_with_their_layers_amid_answers() {
             assert_eq!(&heard.ids, wanted, "{checkpoint}, job {index}");
         }
         assert_nothing_lost(&engine);
+    }
+}
+
+/// A small model with recurrent layers goes back to the last text that it has read when its drafts are rejected: it
+/// has drafts at once, and the ones that it has for the text alone.
+#[test]
+fn a_draft_model_follows_rejected_drafts_back() {
+    for checkpoint in CHECKPOINTS {
+        let model = int8(checkpoint);
+        let mut drafter = ModelDrafter::new(engine(&model, 2, 64), false).unwrap();
+        let stops = &model.header().stop_ids;
+        let plain = |id: u32| id % 97 + 3 + u32::from(stops.contains(&(id % 97 + 3)));
+        let mut texts = [150, 90].map(|n| (0..n).map(|i| plain(i * 7 + n)).collect::<Vec<u32>>());
+        let mut drafts = Vec::new();
+        let mut state = 77;
+        let mut n_rejected = 0;
+        for round in 0..60 {
+            let lane = round % 2;
+            let ids = &mut texts[lane];
+            // Prompts are read in parts, without drafts.
+            for part in 0..if round < 2 { 5 } else { 1 } {
+                drafts.clear();
+                let worth = |kind| if kind == DraftKind::Model { 6 } else { 0 };
+                let kind = drafter.draft(lane, ids, &worth, &mut drafts);
+                if kind == DraftKind::Model {
+                    break;
+                }
+                assert!(round < 2 && part < 4, "{checkpoint}, round {round}: no drafts");
+            }
+            let mut alone = engine(&model, 1, 64);
+            let mut stream = alone.stream().unwrap();
+            let mut next = argmax(alone.push(&mut stream, ids).unwrap());
+            for (at, draft) in drafts.iter().enumerate() {
+                assert_eq!(next, Some(*draft), "{checkpoint}, round {round}, draft {at}");
+                next = argmax(alone.push(&mut stream, &[*draft]).unwrap());
+            }
+            assert_eq!(drafts.len(), 6, "{checkpoint}, round {round}");
+            // Some drafts are right, and another id follows.
+            let n_right = below(7, &mut state);
+            n_rejected += 6 - n_right;
+            ids.extend_from_slice(&drafts[..n_right]);
+            ids.push(plain(below(90, &mut state) as u32));
+        }
+        assert!(n_rejected > 60);
+    }
+}
+
+#[test]
+fn texts_are_the_same_with_drafts_of_a_recurrent_model() {
+    for checkpoint in CHECKPOINTS {
+        let model = int8(checkpoint);
+        let jobs = jobs(&model, 6, 23);
+        let wanted = fresh(&model, &jobs);
+        let drafter = ModelDrafter::new(engine(&model, 3, 64), true).unwrap();
+        let drafter = (Box::new(drafter) as Box<dyn Drafter>, DraftMode::Fixed(4));
+        let found = drafted(&mut engine(&model, 3, 64), None, &jobs, drafter);
+        let (tried, right) = counts(&found);
+        assert!(right > 10 && tried > right, "{checkpoint}: {right} of {tried}");
+        for (index, (heard, wanted)) in found.iter().zip(&wanted).enumerate() {
+            assert_eq!(&heard.ids, wanted, "{checkpoint}, job {index}");
+        }
     }
 }
 

@@ -231,7 +231,12 @@ impl Thought {
         let rest = &self.ids[self.stream.pos()..];
         let slice = &rest[..rest.len().min(READ_MAX)];
         let is_all = slice.len() == rest.len();
-        match engine.push(&mut self.stream, slice) {
+        // Drafts behind the text may turn out to be wrong.
+        let pushed = match is_all && self.ids.len() == self.n_text {
+            true => engine.push_and_keep(&mut self.stream, slice),
+            false => engine.push(&mut self.stream, slice),
+        };
+        match pushed {
             Ok(logits) => match argmax(logits).filter(|_| is_all) {
                 Some(id) => self.ids.push(id),
                 // The logits are NaN: there is no draft.
