@@ -27,7 +27,7 @@ pub(super) struct Plan {
     #[argh(positional)]
     model: Option<PathBuf>,
     /// shape of a well-known model instead, no file needed: tinyllama, llama2-7b, llama3-1b, llama3-3b, llama3-8b,
-    /// qwen3-0.6b, qwen3-4b, qwen3-30b-a3b, gemma3-1b, qwen3.5-0.8b, qwen3.5-2b, qwen3.5-4b, lfm2-1.2b
+    /// qwen3-0.6b, qwen3-4b, qwen3-30b-a3b, gemma3-1b, qwen3.5-0.8b, qwen3.5-2b, qwen3.5-4b, lfm2-1.2b, gemma4-e2b
     #[argh(option, from_str_fn(options::shape))]
     shape: Option<Shape>,
     /// version of the shape's weights: 1 (f32), 2 (int8, default), 3 (4-bit) or

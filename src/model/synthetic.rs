@@ -8,8 +8,8 @@ use super::file::{ModelFile, packed_for};
 use super::view::Model;
 use crate::format::FormatError;
 use crate::format::model::{
-    Activation, Architecture, DeltaRule, Encoding, Experts, Features, Header, LayerSet, Mixer,
-    RecurrentLayers, Tensor, TensorId, TensorKind, Weights,
+    Activation, Architecture, DeltaRule, DenseLayers, Encoding, Experts, Features, FullHeads,
+    Header, LayerSet, Mixer, MoreFeatures, RecurrentLayers, Tensor, TensorId, TensorKind, Weights,
 };
 use crate::kernels::Layout;
 use crate::quant::{
@@ -38,8 +38,8 @@ pub struct Shape {
 
 impl Shape {
     /// TinyLlama 1.1B, Llama 2 7B, Llama 3.2 1B and 3B, Llama 3 8B; Qwen3 0.6B, 4B and 30B-A3B, Gemma 3 1B; Qwen3.5
-    /// 0.8B, 2B and 4B, LFM2 1.2B.
-    pub const ALL: [Shape; 13] = [
+    /// 0.8B, 2B and 4B, LFM2 1.2B, Gemma 4 E2B.
+    pub const ALL: [Shape; 14] = [
         Shape {
             name: "tinyllama",
             dim: 2048,
@@ -196,6 +196,18 @@ impl Shape {
             shared_classifier: true,
             architecture: Architecture::Lfm2,
         },
+        Shape {
+            name: "gemma4-e2b",
+            dim: 1536,
+            ffn_dim: 6144,
+            n_layers: 35,
+            n_heads: 8,
+            n_kv_heads: 1,
+            vocab_size: 262_144,
+            head_dim: 256,
+            shared_classifier: true,
+            architecture: Architecture::Gemma4,
+        },
     ];
 
     /// The first of these shapes with a minimal vocabulary, and as many layers as have about `bytes` bytes of
@@ -234,7 +246,11 @@ impl Shape {
             max_seq_len: 8192,
             shared_classifier: self.shared_classifier,
             head_dim: self.head_dim,
-            sliding_window: (self.architecture == Architecture::Gemma3).then_some(512),
+            sliding_window: matches!(
+                self.architecture,
+                Architecture::Gemma3 | Architecture::Gemma4
+            )
+            .then_some(512),
             architecture: self.architecture,
             features: self.features(),
             has_extension: true,
@@ -265,6 +281,7 @@ impl Shape {
                 local_theta: Some(10_000.0),
                 ..of_qwen3
             },
+            Architecture::Gemma4 => self.gemma4(of_qwen3),
             Architecture::Qwen35 => Features {
                 output_gate: true,
                 rotary_dim: Some(self.head_dim / 4),
@@ -276,6 +293,36 @@ impl Shape {
                 ..of_qwen3
             },
             _ => Features::default(),
+        }
+    }
+
+    /// Gemma 4 E2B's features. Its last layers, four of seven, have a feed-forward layer of twice the width, and no keys
+    /// and values.
+    fn gemma4(&self, alike: Features) -> Features {
+        let n_shared_kv = if self.n_layers < 15 { 0 } else { self.n_layers * 4 / 7 };
+        let set = |layers| LayerSet::new(layers).unwrap_or_default();
+        let wide = set((self.n_layers - n_shared_kv..self.n_layers).step_by(1));
+        let full_layers = set((4..self.n_layers).step_by(5));
+        Features {
+            post_norms: true,
+            activation: Activation::GeluTanh,
+            embedding_scale: (self.dim as f32).sqrt(),
+            attention_scale: Some(1.0),
+            local_theta: Some(10_000.0),
+            dense: (n_shared_kv > 0)
+                .then_some(DenseLayers { layers: wide, ffn_dim: 2 * self.ffn_dim }),
+            more: MoreFeatures {
+                full_heads: (!full_layers.is_empty())
+                    .then_some(FullHeads { head_dim: 2 * self.head_dim, n_kv_heads: 1 }),
+                value_norm: true,
+                layer_scales: true,
+                n_shared_kv,
+                layer_input_dim: 256,
+                logit_cap: Some(30.0),
+                ..MoreFeatures::default()
+            },
+            full_layers,
+            ..alike
         }
     }
 
