@@ -20,6 +20,7 @@ use self::q4::{
 use self::vectors::{add_products, largest, load, load_8, load_32, load_lanes, widen};
 use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::packed::cut::{TileKernel, TileSet};
+use super::packed::ggml::{self, Unpacked};
 use super::packed::layout::Layout;
 use super::packed::matmul::place_rows;
 use super::packed::table::{PART_BYTES, PackedTable, Unpack};
@@ -30,6 +31,7 @@ use super::ymm::{PANEL_BLOCK, PANEL_BLOCK_B2, PARAMETERS_B2, ymm_tiles};
 use super::{float, peak, scalar, tier};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
+use crate::quant::ggml::Form;
 
 pub(super) mod kv8;
 mod q4;
@@ -57,6 +59,7 @@ const fn packed<const HINT: i32>(
         tiles_b2,
         run_tiles: runs::tiles::<HINT>,
         byte_tiles: runs::byte_tiles,
+        unpack_ggml,
         place: place_rows,
         part_bytes: PART_BYTES,
         unpack_q4: Some(Unpack {
@@ -70,6 +73,12 @@ const fn packed<const HINT: i32>(
             bytes: UNPACKED_BLOCK,
         }),
     })
+}
+
+/// See [`ggml::unpack`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn unpack_ggml(layout: Layout, form: Form, blocks: &[u8], out: &mut Unpacked<'_>) {
+    ggml::unpack::<32>(layout, form, blocks, out);
 }
 
 static TILES_Q8: TileSet = tiles_q8::<INTO_L1>();

@@ -93,6 +93,7 @@ const fn table<const HINT: i32>(
             tiles_b2,
             run_tiles: runs::tiles::<HINT>,
             byte_tiles: runs::byte_tiles,
+            unpack_ggml,
             place,
             // An L2 cache of 1 or 2 MiB feeds these loops.
             part_bytes: 16 * PART_BYTES,
@@ -118,7 +119,6 @@ const fn table<const HINT: i32>(
         weigh_i8: kv8::weigh_i8,
         weigh_i8_4: kv8::weigh_i8_4,
         spin_int8,
-        unpack_ggml,
         ..*avx2
     }
 }

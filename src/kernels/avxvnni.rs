@@ -36,6 +36,7 @@ const fn table<const HINT: i32>(
             tiles_b2,
             run_tiles: runs::tiles::<HINT>,
             byte_tiles: runs::byte_tiles,
+            unpack_ggml: avx2::unpack_ggml,
             place: place_rows,
             part_bytes: PART_BYTES,
             unpack_b2: None,

@@ -4,14 +4,12 @@ use half::f16;
 
 use super::float::{BLOCK, ScoresMut4, Softmax};
 use super::kv8::{KeyQuery, KvLine};
-use super::packed::ggml::Unpacked;
 use super::packed::layout::Layout;
 use super::packed::table::PackedTable;
 use super::packed::tile::Q8Tile;
 use super::recurrence::{Convolution, DeltaStep, ScanStep};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::Block;
-use crate::quant::ggml::Form;
 
 /// Four rows of one operand.
 pub(super) type Rows4<'a> = [Q8Row<'a>; 4];
@@ -92,8 +90,6 @@ pub(super) struct Table {
     pub(super) biases: unsafe fn(&[i8], usize, &mut [i32]),
     /// Unpacks some blocks of 6 bits of a panel, with its steps; see [`six::unpack`](super::packed::six::unpack).
     pub(super) unpack_b6: unsafe fn(Layout, &[u8], &[u8], &mut [u8]),
-    /// Unpacks blocks of a GGUF file's types of a panel; see [`ggml::unpack`](super::packed::ggml::unpack).
-    pub(super) unpack_ggml: unsafe fn(Layout, Form, &[u8], &mut Unpacked<'_>),
     /// Adds products of offsets; see [`ggml::add_offsets`](super::packed::ggml::add_offsets).
     pub(super) add_offsets: unsafe fn(usize, &[f32], &Q8Tile<'_>, &mut [f32]),
     /// `None` if the tier takes weights unpacked.

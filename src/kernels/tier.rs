@@ -37,16 +37,6 @@ macro_rules! float_kernels {
         }
 
         $(#[$attr])?
-        pub(super) fn unpack_ggml(
-            layout: $crate::kernels::packed::layout::Layout,
-            form: $crate::quant::ggml::Form,
-            blocks: &[u8],
-            out: &mut $crate::kernels::packed::ggml::Unpacked<'_>,
-        ) {
-            $crate::kernels::packed::ggml::unpack::<32>(layout, form, blocks, out);
-        }
-
-        $(#[$attr])?
         pub(super) fn add_offsets(
             nr: usize,
             offsets: &[f32],
@@ -180,7 +170,6 @@ macro_rules! float_kernels {
             spin_int8,
             biases,
             unpack_b6,
-            unpack_ggml,
             add_offsets,
             packed: $packed,
         };

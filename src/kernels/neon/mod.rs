@@ -16,6 +16,7 @@ use self::vectors::{dots, load_four, load_lanes};
 pub(super) use self::vectors::{largest, load, load_32, load_floats, store, widen, widen_8};
 use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::packed::cut::{TileKernel, TileSet};
+use super::packed::ggml::{self, Unpacked};
 use super::packed::layout::Layout;
 use super::packed::matmul::place_rows;
 use super::packed::table::{PART_BYTES, PackedTable};
@@ -24,6 +25,7 @@ use super::table::{Blocks4, SummedRow};
 use super::{peak, scalar, tier};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES, Block};
+use crate::quant::ggml::Form;
 
 mod attend;
 mod b2;
@@ -41,6 +43,7 @@ const PACKED: Option<PackedTable> = Some(PackedTable {
     tiles_q4: &TILES_Q4,
     tiles_b2: &b2::TILES,
     run_tiles: runs::tiles,
+    unpack_ggml,
     place: place_rows,
     part_bytes: PART_BYTES,
     unpack_b2: None,
@@ -65,6 +68,12 @@ static TILES_Q4: TileSet = TileSet::new(
     ],
     0,
 );
+
+/// See [`ggml::unpack`].
+#[target_feature(enable = "neon")]
+pub(super) fn unpack_ggml(layout: Layout, form: Form, blocks: &[u8], out: &mut Unpacked<'_>) {
+    ggml::unpack::<32>(layout, form, blocks, out);
+}
 
 /// Rows of a panel.
 const NR: usize = Layout::NEON.panel_rows();

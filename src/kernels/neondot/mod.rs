@@ -276,6 +276,7 @@ pub(super) static TABLE: Table = Table {
         tiles_q4: &q4::TILES,
         tiles_b2: &b2::TILES,
         run_tiles: runs::tiles,
+        unpack_ggml: neon::unpack_ggml,
         place,
         // With 24 KiB of a tile's activations, as much as a small L2 has, and little more than an L1 of 32 KiB if only
         // a strip's quarter counts.

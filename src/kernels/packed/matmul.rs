@@ -191,7 +191,7 @@ fn matmul_runs(
             let (first, rest) = room.unpacked.split_at_mut(plane_bytes);
             let planes = [first, &mut rest[..plane_bytes]];
             let mut unpacked = Unpacked { planes, offsets: &mut offsets };
-            call!(table.unpack_ggml(w.layout, form, part, &mut unpacked));
+            call!(packed.unpack_ggml(w.layout, form, part, &mut unpacked));
             let Unpacked { planes, offsets } = unpacked;
             let planes = planes.map(|plane| &plane[..groups.len() * w.layout.group_bytes(BLOCK)]);
             for rows in cut.tiles(out.len()) {

@@ -5,7 +5,7 @@ use std::ops::Range;
 #[cfg(target_arch = "x86_64")]
 use super::bytes::ByteTiles;
 use super::cut::TileSet;
-use super::ggml::RunTile;
+use super::ggml::{RunTile, Unpacked};
 use super::layout::Layout;
 use crate::quant::ggml::Form;
 
@@ -27,6 +27,8 @@ pub(in crate::kernels) struct PackedTable {
     /// Tiles of the same heights for more rows: codes are unpacked once for all of them.
     #[cfg(target_arch = "x86_64")]
     pub(in crate::kernels) byte_tiles: fn(Form) -> ByteTiles,
+    /// Unpacks blocks of a GGUF file's types of a panel; see [`ggml::unpack`](super::ggml::unpack).
+    pub(in crate::kernels) unpack_ggml: unsafe fn(Layout, Form, &[u8], &mut Unpacked<'_>),
     /// Copies a tile's results to their places.
     pub(in crate::kernels) place: PlaceFn,
     /// Bytes of a panel that a tile best takes at once, with weights counted as int8: what L1 holds ([`PART_BYTES`]),

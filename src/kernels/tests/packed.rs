@@ -509,6 +509,7 @@ mod vnni_by_avx512 {
             tiles_b2: &TILES_B2,
             run_tiles: |_| &[],
             byte_tiles: |_| unreachable!("panels are unpacked to int8 without tiles for few rows"),
+            unpack_ggml: avx2::unpack_ggml,
             place: place_rows,
             part_bytes: PART_BYTES,
             unpack_b2: None,
