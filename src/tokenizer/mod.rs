@@ -14,6 +14,7 @@
 
 mod byte_ids;
 mod byte_level;
+mod canonical;
 mod chat;
 mod decode;
 mod error;
@@ -43,7 +44,7 @@ pub use utf8::Utf8Stream;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+use unicode_normalization::{IsNormalized, is_nfc_quick};
 
 use crate::format::tokenizer::{Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind};
 use crate::format::{ChatTemplate, ChatTexts, OwnText};
@@ -316,7 +317,7 @@ impl Tokenizer {
             TokenizerKind::ByteLevel
                 if self.flags.nfc && is_nfc_quick(text.chars()) != IsNormalized::Yes =>
             {
-                self.encode_bytes(&text.nfc().collect::<String>(), out);
+                self.encode_bytes(&canonical::nfc(text), out);
             }
             TokenizerKind::ByteLevel => self.encode_bytes(text, out),
             TokenizerKind::SentencePiece => self.encode_sentencepiece(text, has_prefix, out),

@@ -3,10 +3,9 @@
 //! The rules are those of the library tokenizers (BertNormalizer, BertPreTokenizer, WordPiece). Only its tables of
 //! Unicode are older: for it, 504 characters of rare scripts are neither accents nor punctuation.
 
-use unicode_normalization::UnicodeNormalization;
 use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory};
 
-use super::Tokenizer;
+use super::{Tokenizer, canonical};
 
 /// Longest word in characters; a longer one is unknown.
 const WORD_MAX: usize = 100;
@@ -41,7 +40,7 @@ impl Tokenizer {
         }
         if self.flags.strips_accents && !clean.is_ascii() {
             let is_accent = |c: &char| c.general_category() == GeneralCategory::NonspacingMark;
-            clean = clean.nfd().filter(|c| !is_accent(c)).collect();
+            clean = canonical::nfd(&clean).chars().filter(|c| !is_accent(c)).collect();
         }
         match self.flags.lowercase {
             // Unlike `str::to_lowercase`, this knows no final sigma.
