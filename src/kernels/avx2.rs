@@ -333,6 +333,7 @@ fn parameters(blocks: [&Block; 4]) -> (__m128, __m128) {
 
 /// The totals of four sums.
 #[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
 fn join(sums: [__m256i; 4]) -> __m128i {
     let [a, b, c, d] = sums;
     let halves = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
@@ -341,6 +342,7 @@ fn join(sums: [__m256i; 4]) -> __m128i {
 
 /// Dot products of `x` with up to four rows of its length; see [`float::dots`].
 #[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
 fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     let mut sums = [[_mm256_setzero_ps(); 2]; N];
     let (x_chunks, rows_chunks) = (float::chunks(x), float::chunks_of(rows, x.len()));
@@ -427,6 +429,7 @@ fn dots22(x: [&[f32]; 2], rows: [&[f32]; 2]) -> [__m128; 2] {
 
 /// Nearest integers, ties to even, of values times `factor`.
 #[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
 fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
     let factor = _mm256_set1_ps(factor);
     // Packing works in each 128-bit half; this puts the groups of four bytes back in order.

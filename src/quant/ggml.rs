@@ -338,6 +338,7 @@ fn q5_k(block: &[u8; 176], out: &mut [f32; LONG]) {
 
 /// Code `l` of run `run`. There are halves of 128 values; in each, four runs of 32 share 64 bytes of low and 32 of high
 /// bits.
+#[inline]
 fn q6_k_code(block: &[u8], run: usize, l: usize) -> u8 {
     let (half, s) = (run / 4, run % 4);
     let low = block[half * 64 + s % 2 * 32 + l] >> (s / 2 * 4) & 15;
@@ -372,11 +373,13 @@ fn q2_k(block: &[u8; 84], out: &mut [f32; LONG]) {
 }
 
 /// Code `i` of a block: the value, plus 4. A value whose third bit is not set is lower by 4.
+#[inline]
 fn q3_k_code(block: &[u8], i: usize) -> u8 {
     two_bits(&block[32..96], i) | (block[i % 32] >> (i / 32) & 1) << 2
 }
 
 /// Scale of 16 values, plus 32.
+#[inline]
 fn q3_k_scale(block: &[u8], group: usize) -> i8 {
     let scales = &block[96..108];
     let low = scales[group % 8] >> (group / 8 * 4) & 15;

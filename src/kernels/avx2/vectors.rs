@@ -19,6 +19,7 @@ pub(in crate::kernels) fn add_products(sums: __m256i, x: __m256i, w: __m256i) ->
 
 /// Bits of the largest magnitude. Without the sign bit, floats compare like their bits as integers.
 #[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
 pub(in crate::kernels) fn largest(x: &[[f32; 32]]) -> u32 {
     let magnitude = _mm256_set1_epi32(0x7fff_ffff);
     let mut max = [_mm256_setzero_si256(); 4];

@@ -111,7 +111,7 @@ fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut 
                 totals[i][j] = vmulq_f32(dots, load_scales(&scales[j]));
             }
         }
-        add_tile(out, &totals, x.scales);
+        add_tile::<M, 8>(out, &totals, x.scales);
     }
 }
 
@@ -162,13 +162,19 @@ fn gemm_q8_q4_f32_mx8c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut 
                 }
             }
         }
-        add_tile(out, &totals, x.scales);
+        add_tile::<M, 4>(out, &totals, x.scales);
     }
 }
 
-/// Adds each row's totals times its scale to `out`, `[M, 8]`.
+/// Adds each row's totals times its scale to `out`, `[M, 8]`. Kernels of weights of other `BITS` have another function:
+/// the compiler takes one with a single caller into that, however large it is.
 #[target_feature(enable = "neon")]
-fn add_tile<const M: usize>(out: &mut [f32], totals: &[[float32x4_t; 2]; M], scales: &[f32; M]) {
+#[inline]
+fn add_tile<const M: usize, const BITS: usize>(
+    out: &mut [f32],
+    totals: &[[float32x4_t; 2]; M],
+    scales: &[f32; M],
+) {
     let (out, _) = out.as_chunks_mut::<4>();
     for i in 0..M {
         for j in 0..2 {
@@ -420,6 +426,7 @@ pub(super) fn scaled(sums: [int32x4_t; 4], scales: &[f32; 4]) -> float32x4_t {
 
 /// Nearest integers, ties to even, of values times `factor`.
 #[target_feature(enable = "neon")]
+#[inline]
 fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
     for (x, q) in x.iter().zip(q) {
         for (x, q) in x.as_chunks().0.iter().zip(q.as_chunks_mut::<16>().0) {

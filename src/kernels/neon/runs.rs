@@ -105,10 +105,10 @@ macro_rules! run_tiles {
                             return;
                         };
                         let scales = if form.is_long { times(d, &parameters[0]) } else { d };
-                        let less = Self::less_zeros(form.zero, &x, &q[0]);
+                        let less = Self::less_zeros::<0>(form.zero, &x, q);
                         if SCALES == 2 {
                             Self::add::<0, 1>(&mut totals[0], codes, q, less, scales, x.scales);
-                            let less = Self::less_zeros(form.zero, &x, &q[1]);
+                            let less = Self::less_zeros::<1>(form.zero, &x, q);
                             let scales = times(d, &parameters[1]);
                             Self::add::<1, 2>(&mut totals[1], codes, q, less, scales, x.scales);
                             continue;
@@ -196,14 +196,13 @@ macro_rules! run_tiles {
                 }
             }
 
-            /// The products of the code of zero, negative: `-zero * Σ q` of a run; with two scales, of half a run, `half` of
-            /// the activations.
+            /// The products of the code of zero, negative: `-zero * Σ q` of a run; with two scales, of its half `HALF`.
             #[target_feature(enable = $features)]
             #[inline]
-            fn less_zeros(
+            fn less_zeros<const HALF: usize>(
                 zero: u8,
                 x: &$crate::kernels::packed::tile::TileGroup<'_, M, $kr>,
-                half: &Half<M>,
+                halves: &[Half<M>; 2],
             ) -> [int32x4_t; M] {
                 let none = vdupq_n_s32(0);
                 let mut less = [none; M];
@@ -215,7 +214,8 @@ macro_rules! run_tiles {
                         1 => vdupq_n_s32(-i32::from(zero) * x.sum(i) as i32),
                         _ => {
                             let zeros = [vdupq_n_s8(zero as i8); 4];
-                            let sums = add_products::<STEPS, M>(begin(none), zeros, half, i);
+                            let sums =
+                                add_products::<STEPS, M>(begin(none), zeros, &halves[HALF], i);
                             vnegq_s32(finish::<STEPS>(sums, none))
                         }
                     };

@@ -9,6 +9,7 @@ use super::super::{float, scalar};
 
 /// Dot products of `x` with up to four rows of its length; see [`float::dots`].
 #[target_feature(enable = "neon")]
+#[inline]
 pub(in crate::kernels) fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     let mut sums = [[vdupq_n_f32(0.0); 4]; N];
     let (x_chunks, rows_chunks) = (float::chunks(x), float::chunks_of(rows, x.len()));
@@ -91,6 +92,7 @@ pub(in crate::kernels) fn store(out: &mut [f32; 4], x: float32x4_t) {
 
 /// Bits of the largest magnitude. Without the sign bit, floats compare like their bits as integers.
 #[target_feature(enable = "neon")]
+#[inline]
 pub(in crate::kernels) fn largest(x: &[[f32; 32]]) -> u32 {
     let mut max = [vdupq_n_u32(0); 8];
     for x in x {

@@ -385,6 +385,7 @@ fn spread<const KR: usize, const STEP: usize>(row_q: &[i8], at: usize, q: &mut [
 }
 
 /// Writes blocks of `KR` values `t` blocks apart.
+#[inline]
 fn spread_by<const KR: usize>(row_q: &[i8], q: &mut [i8], t: usize) {
     let blocks = q.as_chunks_mut::<KR>().0.iter_mut().step_by(t);
     for (q, row_q) in blocks.zip(row_q.as_chunks::<KR>().0) {

@@ -16,6 +16,8 @@
 //! scale for each half unpack to two such groups: one has zeros for the last 16 columns, the other for the first. So
 //! the kernels of int8 weights multiply all of them.
 
+use std::ops::Range;
+
 use super::layout::{Layout, NR_MAX};
 use crate::kernels::float;
 #[cfg(target_arch = "x86_64")]
@@ -258,14 +260,9 @@ fn unpack_as<
             #[cfg(target_arch = "x86_64")]
             prefetch_behind(run);
             let (parameters, codes) = run.split_at(run.len() - nr * BLOCK * BITS / 8);
-            let planes = out.planes.each_mut().map(|plane| match plane.is_empty() {
-                true => &mut [][..],
-                false => &mut plane[at * group_bytes..][..group_bytes],
-            });
-            let [first, second] = planes.map(|plane| {
-                let middle = plane.len().min(4 * nr);
-                plane.split_at_mut(middle)
-            });
+            let [first, second] = &mut out.planes;
+            let first = group_of(first, at * group_bytes..(at + 1) * group_bytes, 4 * nr);
+            let second = group_of(second, at * group_bytes..(at + 1) * group_bytes, 4 * nr);
             unpack_scales::<IS_LONG>(d, parameters, first.0);
             if SCALES == 2 {
                 unpack_scales::<IS_LONG>(d, &parameters[nr..], second.0);
@@ -285,6 +282,15 @@ fn unpack_as<
                 }
             }
         }
+    }
+}
+
+/// The scales and codes of a group at `place` of a plane; none, if there is no such plane.
+#[inline(always)]
+fn group_of(plane: &mut [u8], place: Range<usize>, scale_bytes: usize) -> (&mut [u8], &mut [u8]) {
+    match plane.is_empty() {
+        true => (&mut [], &mut []),
+        false => plane[place].split_at_mut(scale_bytes),
     }
 }
 

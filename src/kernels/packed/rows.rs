@@ -201,10 +201,12 @@ fn place<'a>(panels: &Panels<'a>, index: usize) -> (Layout, usize, &'a [u8], &'a
     (panels.layout, index % nr, head, groups)
 }
 
+#[inline]
 fn f32_at(bytes: &[u8], index: usize) -> f32 {
     f32::from_ne_bytes(bytes.as_chunks().0[index])
 }
 
+#[inline]
 fn half_at(bytes: &[u8], index: usize) -> f32 {
     half_to_f32(u16::from_ne_bytes(bytes.as_chunks().0[index]))
 }

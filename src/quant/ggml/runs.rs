@@ -234,6 +234,7 @@ impl Form {
 }
 
 /// The 32 codes of 16 bytes.
+#[inline]
 fn nibbles(bytes: &[u8]) -> [u8; RUN] {
     std::array::from_fn(|i| bytes[i % 16] >> (i / 16 * 4) & 15)
 }
