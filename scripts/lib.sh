@@ -285,14 +285,16 @@ musl() {
 
 # musl_program ARCH [ARG...]: builds the program as boards get it. A panic ends it, and it has no symbols:
 # tables that unwind the stack, and the code that reads them, would be a tenth of it and of no use. Of the
-# standard library it has the smaller ways to sort and the like, 0.1 MB less. It names no folder of this
-# machine, so that the same compiler and source give the same bytes anywhere.
+# standard library it has the smaller ways to sort and the like, 0.1 MB less. Copies of functions in their
+# callers are smaller, 0.27 MB less: with 100 instead of the compiler's 275, kernels take as many instructions
+# as before. It names no folder of this machine, so that the same compiler and source give the same bytes
+# anywhere.
 musl_program() {
 	local target=$1-unknown-linux-musl flags paths
 	flags=$(rustflags_of "$target")
 	paths=(--config "target.$target.rustflags=[$(remapped_paths "$target")]")
 	shift
-	export "$flags=-C force-unwind-tables=no"
+	export "$flags=-C force-unwind-tables=no -C llvm-args=-inline-threshold=100"
 	if has_target "$target"; then
 		by_rustup "$target" build --locked --profile dist --bin leap "${paths[@]}" "$@"
 	else
