@@ -1,7 +1,7 @@
 //! Unicode's canonical forms, by the tables of unicode-normalization.
 //!
-//! That crate's own iterators choose between canonical and compatible forms while they run: a program that uses them has
-//! the tables of the compatible forms, too, 60 KB that no tokenizer here needs.
+//! The iterators of unicode-normalization choose between canonical and compatible forms while they run: a program with
+//! them has the tables of the compatible forms, too, 60 KB that no tokenizer here needs.
 
 use unicode_normalization::char::{canonical_combining_class, compose, decompose_canonical};
 

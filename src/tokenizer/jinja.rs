@@ -69,7 +69,7 @@ const LATE_MAX: usize = 4;
 ///
 /// # Errors
 /// Why it cannot.
-#[cfg(feature = "tools")]
+#[cfg(any(feature = "tools", test))]
 pub(crate) fn check(text: &str) -> Result<(), String> {
     OwnTemplate::new(text, Default::default(), &|_, _| None).map(drop)
 }
