@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
                 0 => self.transformer.embed(&batch)?,
                 _ => self.transformer.put_rows(0, Precision::F32, rows),
             }
-            self.transformer.run_layers(batch.spans())?;
+            self.transformer.run_all_rows(batch.spans())?;
             for (row, bytes) in rows.chunks_exact_mut(row_bytes).enumerate() {
                 self.transformer.get_row(row, Precision::F32, bytes);
             }

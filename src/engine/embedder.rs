@@ -336,7 +336,7 @@ impl Embedder {
     fn compute(&mut self) -> Result<(), EmbedError> {
         let Embedder { transformer, batch, .. } = self;
         transformer.embed(batch).map_err(EmbedError::Forward)?;
-        transformer.run_layers(batch.spans()).map_err(EmbedError::Forward)
+        transformer.run_all_rows(batch.spans()).map_err(EmbedError::Forward)
     }
 
     /// Pools `n` rows of the batch from `row` on, which are those of a text of `of` tokens from position `pos` on.

@@ -15,6 +15,11 @@ impl Interrupt {
         Interrupt { is_interrupted, was_interrupted: AtomicBool::new(false) }
     }
 
+    /// An interrupt of another pass, by the same function.
+    pub(super) fn again(&self) -> Interrupt {
+        Interrupt::new(self.is_interrupted)
+    }
+
     /// Polls. True if the caller must skip its work.
     pub(super) fn ask(&self) -> bool {
         let Some(is_interrupted) = self.is_interrupted else { return false };

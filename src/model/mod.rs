@@ -44,6 +44,7 @@ mod team_pass;
 mod transformer;
 mod units;
 mod view;
+mod wanted;
 mod watch;
 
 #[cfg(feature = "gpu")]

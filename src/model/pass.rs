@@ -119,10 +119,14 @@ impl Pass<'_> {
         self.fill_layer_inputs(tokens, buffers);
     }
 
-    /// Computes the share's layers on `x`, on a node that has all of their rows.
-    pub(super) fn layers(&self, buffers: &mut Buffers<'_>) -> Result<(), ForwardError> {
+    /// Computes `layers` on all rows of `x`, on a node that has all of the matrices' rows.
+    pub(super) fn each_layer(
+        &self,
+        layers: Range<usize>,
+        buffers: &mut Buffers<'_>,
+    ) -> Result<(), ForwardError> {
         let mut rope = None;
-        for layer in self.model.share().layers.clone() {
+        for layer in layers {
             self.turn(layer, &mut rope, buffers);
             match self.positions.states.filter(|_| self.spec(layer).mixer.is_some()) {
                 Some(states) => self.recur(layer, states, buffers),

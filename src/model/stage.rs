@@ -70,7 +70,8 @@ pub trait Stage {
     /// If the share has no ends.
     fn embed(&mut self, batch: &Batch) -> Result<(), ForwardError>;
 
-    /// Computes the share's layers on the rows of `spans`.
+    /// Computes the share's layers on the rows of `spans`. Where the last layers of a model use the keys and values of
+    /// earlier ones, rows without wanted logits are not taken through them.
     ///
     /// # Errors
     /// If the rows do not fit the plan: nothing is changed then. Or if the pass was interrupted.

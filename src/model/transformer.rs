@@ -323,6 +323,28 @@ impl Transformer {
         Ok(())
     }
 
+    /// Computes like [`Stage::run_layers`], and takes all rows through all layers, whatever logits are wanted.
+    ///
+    /// # Errors
+    /// See [`Stage::run_layers`].
+    ///
+    /// # Panics
+    /// See [`Stage::run_layers`].
+    pub fn run_all_rows(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
+        self.run(spans, true)
+    }
+
+    fn run(&mut self, spans: &[Span], needs_all: bool) -> Result<(), ForwardError> {
+        assert!(self.team.is_none());
+        batch::check_spans(spans, &self.plan)?;
+        self.begin_states(spans)?;
+        let (pass, mut buffers) = self.begin(spans);
+        pass.layers(needs_all, &mut buffers)?;
+        self.run_layers_beside(spans)?;
+        self.memory.states.iter_mut().for_each(|states| states.end(spans));
+        Ok(())
+    }
+
     fn begin<'s, 'a: 's>(&'a mut self, spans: &'s [Span]) -> (Pass<'s>, Buffers<'a>) {
         if let Some(packed) = &mut self.packed {
             packed.finish_move();
@@ -423,14 +445,7 @@ impl Stage for Transformer {
     }
 
     fn run_layers(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
-        assert!(self.team.is_none());
-        batch::check_spans(spans, &self.plan)?;
-        self.begin_states(spans)?;
-        let (pass, mut buffers) = self.begin(spans);
-        pass.layers(&mut buffers)?;
-        self.run_layers_beside(spans)?;
-        self.memory.states.iter_mut().for_each(|states| states.end(spans));
-        Ok(())
+        self.run(spans, false)
     }
 
     fn put_rows(&mut self, first: usize, precision: Precision, bytes: &[u8]) {

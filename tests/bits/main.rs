@@ -7,3 +7,5 @@ mod golden;
 mod ring;
 #[cfg(feature = "pickle")]
 mod turns;
+#[cfg(feature = "pickle")]
+mod wanted;
