@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Asks `leap serve` over 64 connections at once and compares each answer with what `leap run` says alone.
 
-Usage: soak-serve.py PROGRAM FOLDER ANSWERS REQUESTS
+Usage: soak-serve.py PROGRAM FOLDER ANSWERS REQUESTS [MODEL KV_MEMORY]; KV_MEMORY holds about two contexts
 
 Three servers, one after the other: a board that is short of memory for keys and values; a ring of three that is so, too,
 whose nodes keep prefixes in files, and of which a worker dies every few seconds, for a fifth of ANSWERS; and a board that keeps
@@ -24,10 +24,12 @@ import time
 
 PROGRAM, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2])
 ANSWERS, REQUESTS = int(sys.argv[3]), int(sys.argv[4])
+# The demo model, if there is none.
+MODEL = sys.argv[5:6]
 N_CLIENTS = 64
 CTX = 512
 # Sixteen pages of 64 tokens: two contexts for eight streams.
-KV_MEMORY = "1600K"
+KV_MEMORY = (sys.argv[6:7] or ["1600K"])[0]
 NAMES = ["fox", "bear", "owl", "lamp", "boat", "marble", "hill", "girl", "king", "mouse"]
 SCHEMA = {
     "type": "object",
@@ -35,6 +37,11 @@ SCHEMA = {
     "required": ["name", "is_brave"],
     "properties": {"name": {"type": "string", "maxLength": 12}, "is_brave": {"type": "boolean"}},
 }
+
+
+def said(words, told):
+    """What a program writes, whose ends of lines are left as they are."""
+    return subprocess.run(words, input=told.encode(), capture_output=True, check=True).stdout.decode()
 
 
 class Question:
@@ -57,16 +64,15 @@ class Question:
         self.seed = 1000 + number
 
     def ask_alone(self):
-        words = [PROGRAM, "run", "-q", "--ctx", str(CTX), "--threads", "1", "-n", str(self.n)]
+        words = [PROGRAM, "run", *MODEL, "-q", "--ctx", str(CTX), "--threads", "1", "-n", str(self.n)]
         words += ["--temp", str(self.temperature), "--top-p", str(self.top_p), "--seed", str(self.seed)]
         words += [word for stop in self.stop for word in ("--stop", stop)]
         if self.is_chat:
             words += ["--chat"] + (["-s", self.system] if self.system else [])
-            text = subprocess.run(words, input=self.prompt + "\n", capture_output=True, text=True, check=True).stdout
-            self.wanted = text.removesuffix("\n")
+            self.wanted = said(words, self.prompt + "\n").removesuffix("\n")
         else:
             words += ["-p", self.prompt]
-            text = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
+            text = said(words, "")
             assert text.startswith(self.prompt), text
             self.wanted = text[len(self.prompt):].removesuffix("\n")
         return self
@@ -139,7 +145,7 @@ class Served:
     def __init__(self, name, *words):
         self.log = FOLDER / f"{name}.log"
         with self.log.open("w") as log:
-            command = [PROGRAM, "serve", "--listen", "127.0.0.1:0", "--threads", "1", "--ctx", str(CTX)]
+            command = [PROGRAM, "serve", *MODEL, "--listen", "127.0.0.1:0", "--threads", "1", "--ctx", str(CTX)]
             command += ["--streams", "8", "--queue", "256", *words]
             environment = {"LEAP_LOG": "debug", "PATH": "/usr/bin:/bin"}
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, env=environment)
@@ -191,6 +197,16 @@ def kept(name):
     return ["--prefix-cache", FOLDER / f"kept-{name}", "--prefix-cache-size", "8M"]
 
 
+def thirds():
+    """The layers of each of three boards."""
+    n = 6
+    if MODEL:
+        told = subprocess.run([PROGRAM, "info", *MODEL], capture_output=True, text=True, check=True).stdout
+        n = int(re.search(r"^n_layers +(\d+)", told, re.MULTILINE)[1])
+    cuts = [0, n // 3, 2 * n // 3, n]
+    return [f"{start}..{end}" for start, end in zip(cuts, cuts[1:])]
+
+
 class Ring:
     """The workers of a ring, of which one dies every few seconds."""
 
@@ -198,7 +214,7 @@ class Ring:
         sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(3)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
-        nodes = zip(["desk", "pi", "orange"], sockets, ["0..2", "2..4", "4..6"])
+        nodes = zip(["desk", "pi", "orange"], sockets, thirds())
         self.file = FOLDER / "ring.txt"
         self.file.write_text("".join(f"{name} 127.0.0.1:{one.getsockname()[1]} {at}\n" for name, one, at in nodes))
         for one in sockets:
@@ -208,7 +224,7 @@ class Ring:
         self.reaper = threading.Thread(target=self.reap)
 
     def start(self, name):
-        command = [PROGRAM, "worker", "-q", "--ring", self.file, "--node", name, "--transport", "udp", "--threads", "1"]
+        command = [PROGRAM, "worker", *MODEL, "-q", "--ring", self.file, "--node", name, "--transport", "udp", "--threads", "1"]
         command += kept(name)
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -356,7 +372,7 @@ class Soak:
             ("POST", "/tokenize", json.dumps({"content": "Once upon a time " * rng.randrange(1, 50)}), 200),
             ("POST", "/v1/completions", '{"prompt": "a"', 400),
             ("POST", "/v1/completions", json.dumps({"prompt": "fox " * 2000}), 400),
-            ("POST", "/api/chat", json.dumps({"messages": [], "options": {"min_p": 0.5}}), 400),
+            ("POST", "/api/chat", json.dumps({"messages": [{"role": "user", "content": "a"}], "options": {"min_p": 0.5}}), 400),
         ])
         connection.request(method, path, body)
         response = connection.getresponse()
