@@ -39,6 +39,8 @@ pub(super) struct Checkpoint {
     dir: PathBuf,
     files: Vec<File>,
     tensors: BTreeMap<String, StoredTensor>,
+    /// Whether int8 weights without scales are incomplete, and not the numbers themselves.
+    requires_scales: bool,
 }
 
 impl Checkpoint {
@@ -98,7 +100,12 @@ impl Checkpoint {
     }
 
     fn empty(dir: &Path) -> Checkpoint {
-        Checkpoint { dir: dir.to_owned(), files: Vec::new(), tensors: BTreeMap::new() }
+        Checkpoint {
+            dir: dir.to_owned(),
+            files: Vec::new(),
+            tensors: BTreeMap::new(),
+            requires_scales: false,
+        }
     }
 
     /// Maps a file and reads its table.
@@ -229,15 +236,23 @@ impl Checkpoint {
         if self.has(&format!("{name}_zero_point")) {
             return Err(tensor.error("has zero points, which LEAP does not read".to_owned()));
         }
-        for scales in &scales::names(name) {
-            let Some(of) = self.tensors.get(scales) else { continue };
-            let bad = |problem| bad_tensor(scales, &self.files[of.file].path, problem);
-            return Ok(Some(tensor.scaled(Scales::new(stored, of).map_err(bad)?)));
+        let names = scales::names(name);
+        match [&names[0], &names[1]].map(|name| self.tensors.get_key_value(name)) {
+            [Some(_), Some(_)] => Err(tensor.error("has scales under two names".to_owned())),
+            [Some((name, of)), None] | [None, Some((name, of))] => {
+                let bad = |problem| bad_tensor(name, &self.files[of.file].path, problem);
+                Ok(Some(tensor.scaled(Scales::new(stored, of).map_err(bad)?)))
+            }
+            [None, None] if stored.is_fp8() || self.requires_scales => {
+                Err(tensor.error(format!("has eight bits, and there is no {name}_scale")))
+            }
+            [None, None] => Ok(Some(tensor)),
         }
-        match stored.is_fp8() {
-            true => Err(tensor.error(format!("is FP8, and there is no {name}_scale"))),
-            false => Ok(Some(tensor)),
-        }
+    }
+
+    /// Refuses weights in eight bits that have no scales.
+    pub(super) fn require_scales(&mut self) {
+        self.requires_scales = true;
     }
 
     /// Whether the tensor `name` has scales of weights in eight bits, or of what is multiplied by them.

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+mod quantised;
 mod rope;
 mod sentence;
 
@@ -33,7 +34,9 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
     let family = family(&fields)?;
     let fields = fields.with_defaults(family.defaults).with_aliases(family.aliases);
     refuse_variants(&fields, family)?;
-    refuse_quantised(&outer, family)?;
+    for fields in [&fields, &outer] {
+        extras.has_scales |= quantised::read(fields, family)?;
+    }
     let settings = Settings::new(ConfigKind::HuggingFace, &fields);
     let dims = settings.dims()?;
     // LFM2 has other names for some settings.
@@ -104,28 +107,7 @@ fn refuse_variants(fields: &JsonFields<'_>, family: &Family) -> Result<(), Expor
             return Err(fields.unsupported(format!("{name}: a mixture of experts")));
         }
     }
-    refuse_quantised(fields, family)
-}
-
-/// Refuses weights in a quantised form that LEAP does not read. Weights of eight bits have scales, which are found beside
-/// them.
-fn refuse_quantised(fields: &JsonFields<'_>, family: &Family) -> Result<(), ExportError> {
-    let Some(quantization) = fields.object("quantization_config")? else { return Ok(()) };
-    let method = quantization.text("quant_method")?;
-    let form = quantization.text("format")?.or(quantization.text("quant_algo")?);
-    match (method, form) {
-        (Some(method), _) if family.allows(method) => Ok(()),
-        (Some("fp8" | "fbgemm_fp8"), _) => Ok(()),
-        (Some("compressed-tensors"), Some("float-quantized" | "int-quantized"))
-        | (Some("modelopt"), Some("FP8")) => Ok(()),
-        _ => {
-            let method = [method.or(Some("unnamed")), form].into_iter().flatten();
-            let method = excerpt(&method.collect::<Vec<_>>().join(", ")).to_string();
-            Err(fields.unsupported(format!(
-                "weights quantised already ({method}); LEAP reads FP8 and int8 with scales"
-            )))
-        }
-    }
+    Ok(())
 }
 
 /// Takes over whether layers have biases, in families that leave it to the configuration.

@@ -36,6 +36,8 @@ pub(in crate::export) struct Extras {
     pub(in crate::export) is_wrapped: bool,
     /// Whether the family may have biases. If a model has some, missing ones are 0.
     pub(in crate::export) has_optional_biases: bool,
+    /// Whether weights are stored in eight bits, with scales beside them.
+    pub(in crate::export) has_scales: bool,
     /// Properties of a model of embeddings.
     pub(in crate::export) embedder: Embedder,
 }
@@ -68,6 +70,7 @@ impl Default for Extras {
             has_keys_as_values: false,
             is_wrapped: false,
             has_optional_biases: false,
+            has_scales: false,
             embedder: Embedder::default(),
         }
     }

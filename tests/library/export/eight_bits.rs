@@ -90,8 +90,18 @@ const FORMS: [Form; 6] = [
 impl Form {
     fn config(&self) -> Value {
         let [method, form] = self.method;
-        let field = if method == "modelopt" { "quant_algo" } else { "format" };
-        json!({"quant_method": method, field: form})
+        match method {
+            "compressed-tensors" => {
+                let weights = json!({"num_bits": 8, "strategy": "channel", "group_size": null,
+                    "block_structure": null, "symmetric": true});
+                let groups = json!({"group_0": {"targets": ["Linear"], "weights": weights}});
+                json!({"quant_method": method, "format": form, "config_groups": groups,
+                    "ignore": ["lm_head"], "sparsity_config": {}, "transform_config": {},
+                    "kv_cache_scheme": null})
+            }
+            "modelopt" => json!({"quant_method": method, "quant_algo": form}),
+            _ => json!({"quant_method": method, "weight_block_size": [128, 128], "fmt": "e4m3"}),
+        }
     }
 
     /// The value of a code.
@@ -206,6 +216,12 @@ fn families_with_joined_tensors_have_their_scales() {
     }
 }
 
+/// Stores `weight` in int8, and takes its `scales` away.
+fn as_int8(all: &mut Tensors, weight: &str, scales: &str) {
+    all.remove(scales);
+    all.get_mut(weight).unwrap().dtype = "I8";
+}
+
 #[test]
 fn scales_that_do_not_fit_and_other_forms_are_refused() {
     let checkpoint = Checkpoint::hugging_face("BF16", SMALL);
@@ -235,7 +251,31 @@ fn scales_that_do_not_fit_and_other_forms_are_refused() {
             tensors.insert(scales.to_owned(), own);
         }
     };
-    let cases: [(Value, Change<'_>, &str); 10] = [
+    let int8 = || json!({"quant_method": "compressed-tensors", "format": "int-quantized"});
+    let other = |field: &str, value: Value| {
+        let mut config = FORMS[4].config();
+        config[field] = value;
+        config
+    };
+    let weights = |weights: Value| other("config_groups", json!({"group_0": {"weights": weights}}));
+    let cases: [(Value, Change<'_>, &str); 19] = [
+        (int8(), &|all| as_int8(all, weight, scales), "there is no"),
+        (
+            form.config(),
+            &|all| drop(all.insert(format!("{weight}_scale"), all[scales].clone())),
+            "scales under two names",
+        ),
+        (
+            json!({"quant_method": "fp8", "weight_block_size": [130, 130]}),
+            nothing,
+            "weight_block_size [130.0, 130.0]",
+        ),
+        (json!({"quant_method": "fp8", "weight_block_size": "x"}), nothing, "a list of numbers"),
+        (json!({"quant_method": "fp8", "fmt": "e5m2"}), nothing, "fmt e5m2"),
+        (other("transform_config", json!({"config_groups": {}})), nothing, "transform_config"),
+        (other("sparsity_config", json!({"format": "sparse-24"})), nothing, "sparse-24"),
+        (weights(json!({"num_bits": 4})), nothing, "num_bits 4 of weights"),
+        (weights(json!({"group_size": 64})), nothing, "group_size 64 of weights"),
         (
             form.config(),
             &|all| all.get_mut(scales).unwrap().clone_from(&exponent),
