@@ -118,7 +118,7 @@ impl<'e, 't> Runner<'e, 't> {
             visit(self.engine);
             self.tell_meter();
             match self.step(commands) {
-                Err(error) if error.is_lost() => self.wait_for_boards(&error)?,
+                Err(error) if error.is_lost() => self.wait_for_boards(&error, commands)?,
                 result => result?,
             }
             if self.is_ending && self.scheduler.is_idle() {
@@ -128,11 +128,18 @@ impl<'e, 't> Runner<'e, 't> {
         }
     }
 
-    /// Waits for lost boards for as long as it takes. Requests meanwhile are refused with the reason.
-    fn wait_for_boards(&mut self, error: &StepError) -> Result<(), StepError> {
+    /// Waits for lost boards for as long as it takes. Requests that wait for a stream, and those that come meanwhile, are
+    /// refused with the reason.
+    fn wait_for_boards(&mut self, error: &StepError, commands: &Commands) -> Result<(), StepError> {
         log::warn!("{error}; waits for its boards");
         self.given_up.set(Some(error.to_string()));
+        self.scheduler.cancel_all();
         let result = loop {
+            self.obey_all(commands);
+            for Running { id, answers, index } in self.running.drain(..) {
+                self.scheduler.cancel(id);
+                answers.end(index, Err(JobError::Step(error.clone())));
+            }
             match self.engine.reopen() {
                 Err(error) if error.is_lost() && !ending::is_over() => {
                     self.given_up.set(Some(error.to_string()));

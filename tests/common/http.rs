@@ -135,10 +135,15 @@ fn request(method: &str, path: &str, body: &str) -> String {
     )
 }
 
+/// Longest wait for the next byte of an answer.
+const SILENCE_MAX: Duration = Duration::from_secs(180);
+
 /// Head and body of the answer to a request.
 pub(crate) fn ask(address: &str, method: &str, path: &str, body: &str) -> (String, String) {
     let answer = exchange(address, request(method, path, body).as_bytes());
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .unwrap_or_else(|| panic!("{method} {path} has no answer in {SILENCE_MAX:?}: {answer:?}"));
     let body = match head.contains("Transfer-Encoding: chunked") {
         true => unchunked(body),
         false => body.to_owned(),
@@ -146,9 +151,10 @@ pub(crate) fn ask(address: &str, method: &str, path: &str, body: &str) -> (Strin
     (head.to_owned(), body)
 }
 
-/// All bytes that come back for `bytes`; the client sends nothing after them.
+/// All bytes that come back for `bytes`, without silence of more than [`SILENCE_MAX`]; the client sends nothing after them.
 pub(crate) fn exchange(address: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SILENCE_MAX)).unwrap();
     // A server that refuses early does not read all of the request.
     let _ = stream.write_all(bytes);
     if bytes.ends_with(b"{") {
