@@ -42,7 +42,7 @@ use crate::ring::Address;
 use crate::ring::plan::Objective;
 use crate::serve::{
     AccessLog, ApiKeys, ListenSocket, ModelAbout, Others, ServeLimits, ServeOptions, serve,
-    serve_embeddings, serve_several,
+    serve_embeddings, serve_several, untagged,
 };
 use crate::sys::power::Meter;
 use crate::sys::{activation, clock, notify, random, signal};
@@ -392,7 +392,7 @@ impl Serve {
         let options = self.options((listeners, keys), meter.clone())?;
         let models = self.several(models)?;
         notify::start();
-        let who = format!("a server of {}", models.counted());
+        let who = format!("a server of {}", models.counted(None));
         self.introduce(&who, &options, &loaded_when_asked_for(models.budget()));
         notify::ready();
         let budget = models.budget();
@@ -408,6 +408,7 @@ impl Serve {
             let weights = engine.packed_bytes().unwrap_or_else(|| weight_bytes(engine.header()));
             others.leave(weights.saturating_add(engine.about().arena_bytes as u64));
         }
+        let name = untagged(name);
         if others.has(name) {
             warn(&format!(
                 "two models are called {name}, and that of --models is not served: call one of them otherwise, by \
@@ -416,7 +417,7 @@ impl Serve {
         }
         let budget = others.budget();
         if !self.quiet {
-            let (others, when) = (others.counted(), loaded_when_asked_for(budget));
+            let (others, when) = (others.counted(Some(name)), loaded_when_asked_for(budget));
             note(&format!("leap: {others} beside it: {when}"));
         }
         (Box::new(others), budget)

@@ -26,7 +26,7 @@ use crate::format::{ChatTemplate, Shard, Suggested, printable};
 use crate::model::{KV_PAGE, Plan, PlanError, Share};
 use crate::serve::{
     DescribedModel, ListedModel, LoadedModel, Machine, ModelAbout, ModelSource, Progress,
-    ServedModel, SourceError, TellProgress,
+    ServedModel, SourceError, TellProgress, untagged,
 };
 use crate::sys::memory;
 use crate::tokenizer::Tokenizer;
@@ -199,9 +199,11 @@ impl ServedModels {
         false
     }
 
-    /// Number of models that can be used now, in words.
-    pub(super) fn counted(&self) -> String {
-        counted(self.list().len(), "model")
+    /// Number of models that can be used now, in words; none of those that clients call `other`.
+    pub(super) fn counted(&self, other: Option<&str>) -> String {
+        let all = self.list();
+        let own = all.iter().filter(|model| other != Some(untagged(&model.about.name)));
+        counted(own.count(), "model")
     }
 
     /// Bytes of memory for all loaded models; `u64::MAX` if there is no limit.
@@ -219,7 +221,7 @@ impl ServedModels {
 
     /// Whether clients may call a model `name`.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.list().iter().any(|model| model.about.name == name)
+        self.list().iter().any(|model| untagged(&model.about.name) == name)
     }
 
     /// The names and paths of all that may be models. Names that the user gave go before those of files; else, if several

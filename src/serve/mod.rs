@@ -77,7 +77,7 @@ use vectors::EmbedRunner;
 pub(crate) use access::AccessLog;
 pub(crate) use keys::ApiKeys;
 pub(crate) use server::ListenSocket;
-pub(crate) use service::{ModelAbout, ServedModel};
+pub(crate) use service::{ModelAbout, ServedModel, untagged};
 pub(crate) use source::{
     DescribedModel, ListedModel, LoadedModel, Machine, ModelSource, Progress, SourceError,
     TellProgress,

@@ -124,9 +124,10 @@ impl Models {
     /// All models that requests may name.
     pub(super) fn list(&self) -> Vec<ListedModel> {
         let mut all: Vec<ListedModel> = self.fixed().into_iter().collect();
-        let own = all.first().map(|fixed| fixed.about.name.clone());
         let others = self.source().map(|source| source.list()).unwrap_or_default();
-        all.extend(others.into_iter().filter(|other| own.as_ref() != Some(&other.about.name)));
+        let others =
+            others.into_iter().filter(|other| self.fixed_called(&other.about.name).is_none());
+        all.extend(others);
         all
     }
 
@@ -169,22 +170,26 @@ impl Models {
         self.table().slots().iter().filter_map(shown).collect()
     }
 
-    /// The model that a request names; without a name, the one that was asked last, else the first of all.
+    /// The model that a request names; without a name, the one that is always loaded, or was asked last, else the first of
+    /// all.
     pub(super) fn find(&self, name: Option<&str>) -> Result<ListedModel, ApiError> {
         let Some(source) = self.source() else {
             let only = self.list().into_iter().next();
             return only.ok_or_else(|| ApiError::new(500, "there is no model"));
         };
+        if let Some(fixed) = self
+            .fixed()
+            .filter(|fixed| name.is_none_or(|name| untagged(name) == untagged(&fixed.about.name)))
+        {
+            return Ok(fixed);
+        }
         let Some(name) = name else {
             let latest = self.table().latest().map(|slot| slot.name.clone());
             // Its file may be gone.
-            let found = |name: String| self.fixed_called(&name).or_else(|| source.find(&name).ok());
-            let first = latest.and_then(found).or_else(|| self.list().into_iter().next());
+            let latest = latest.and_then(|name| source.find(&name).ok());
+            let first = latest.or_else(|| source.list().into_iter().next());
             return first.ok_or_else(|| ApiError::new(404, "there is no model here yet"));
         };
-        if let Some(fixed) = self.fixed_called(name) {
-            return Ok(fixed);
-        }
         let other = match untagged(name) {
             bare if bare == name => format!("{name}:latest"),
             bare => bare.to_owned(),

@@ -52,9 +52,20 @@ pub(super) fn pull(
                 return Ok(Sent::Gone);
             }
             pulled?;
-            Ok(Sent::Reply(Reply::json(200, &json!({"status": "success"}))))
+            Ok(Sent::Reply(Reply::json(200, &success())))
         }
     }
+}
+
+/// The last line about a model that is here.
+pub(super) fn success() -> Value {
+    json!({"status": "success"})
+}
+
+/// Whether a request to fetch a model names the one that is always loaded.
+pub(super) fn is_here(models: &Models, body: &Value) -> Result<bool, ApiError> {
+    let fields = Fields::of(body, "")?;
+    Ok(models.needs_fixed(Some(name(&fields)?)))
 }
 
 /// `DELETE /api/delete`.
@@ -91,7 +102,7 @@ fn stream(
     });
     let sent = match (pulled, lines.is_unsent()) {
         _ if is_gone => return Ok(Sent::Gone),
-        (Ok(()), _) => lines.send(&json!({"status": "success"})).map(|()| Sent::Streamed),
+        (Ok(()), _) => lines.send(&success()).map(|()| Sent::Streamed),
         (Err(error), true) => return Err(error.into()),
         (Err(error), false) => {
             let ApiError { status, message, .. } = error.into();

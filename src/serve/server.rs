@@ -374,6 +374,9 @@ impl Server {
             ("/api/show" | "/tokenize" | "/detokenize", _) => {}
             ("/api/pull", Some(source)) => {
                 let body = plain::parse(&request.body)?;
+                if pull::is_here(models, &body)? {
+                    return Ok(Sent::Reply(Reply::json(200, &pull::success())));
+                }
                 return pull::pull(source, connection, (request, &body));
             }
             _ => return Err(self.unknown(request)),

@@ -106,7 +106,7 @@ pub(super) fn now() -> u64 {
 }
 
 /// `name` without the tag that Ollama's clients add.
-pub(super) fn untagged(name: &str) -> &str {
+pub(crate) fn untagged(name: &str) -> &str {
     name.strip_suffix(":latest").unwrap_or(name)
 }
 

@@ -471,10 +471,12 @@ fn a_broken_model_is_named_and_stops_no_other() {
 #[test]
 fn a_model_that_stays_loaded_stands_beside_others() {
     let folder = three();
-    let models = ["draft.bin", "qwen3.bin"].map(|name| text(&folder.join(name)).to_owned());
+    let [draft, qwen3] = ["draft.bin", "qwen3.bin"].map(|name| text(&folder.join(name)).to_owned());
+    // The last one has the name of the model that stays.
+    let models = format!("{draft},{qwen3},house:latest={draft}");
     let fixed = folder.join("demo.bin");
     let mut command = leap();
-    command.args(["serve", text(&fixed), "--name", "house", "--models", &models.join(",")]);
+    command.args(["serve", text(&fixed), "--name", "house", "--models", &models]);
     command.args(["--listen", "127.0.0.1:0", "--threads", "1", "--memory", "20M"]).args(SIZES);
     command.env("XDG_CACHE_HOME", folder.join("cache")).stdin(Stdio::null());
     let mut served = Served::by(command);
@@ -491,6 +493,12 @@ fn a_model_that_stays_loaded_stands_beside_others() {
         let answer = ask_for(&served, name);
         assert_eq!(text_of(&answer), whole.strip_prefix("Once there was").unwrap(), "{name}");
     }
+    // It is the one that requests mean that name none, whichever was asked last.
+    let mut unnamed = question("", 1);
+    unnamed.as_object_mut().unwrap().remove("model");
+    assert_eq!(served.post("/v1/completions", &unnamed)["model"], "house");
+    let pulled = served.post("/api/pull", &json!({"model": "house:latest", "stream": false}));
+    assert_eq!(pulled, json!({"status": "success"}));
     // Neither a request nor time drops it, and it is not removed.
     for model in ["house", "qwen3"] {
         served.post("/api/generate", &json!({"model": model, "keep_alive": 0}));
