@@ -92,7 +92,7 @@ pub(super) trait Backend: Send {
         Ok(())
     }
 
-    /// Waits again for a group that was given up. A team is waited for when the next batch is submitted.
+    /// Waits again for a group that was given up.
     #[cfg(feature = "serve")]
     fn reopen(&mut self, _stage: &mut OwnStage) -> Result<(), StepError> {
         Ok(())

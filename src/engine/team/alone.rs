@@ -109,6 +109,11 @@ impl Backend for TeamAlone {
         self.open(stage)
     }
 
+    #[cfg(feature = "serve")]
+    fn reopen(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
+        self.open(stage)
+    }
+
     /// Changes the team after the last batch's result is collected: another pass would overwrite its logits.
     fn change(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
         match self.has_room() && led(stage)?.0.is_to_change() {

@@ -155,3 +155,37 @@ fn answers_are_those_of_run_although_a_board_of_the_team_dies() {
     }
     assert!((4..16).contains(&pages("")));
 }
+
+/// Requests are refused at once while a board is lost, those that were there before among them.
+#[test]
+fn a_team_that_is_lost_says_so_until_it_is_back() {
+    let folder = Folder::new();
+    let team = &team_file(&folder);
+    let mut worker = pi(team);
+    let mut command = leap();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--threads", "1", "--ctx", "256"]);
+    command.args(["--streams", "2", "--ring-timeout", "5", "--team", team]).stdin(Stdio::null());
+    let served = &Served::by(command);
+    let body = json!({"prompt": "The sun", "temperature": 0, "max_tokens": 20}).to_string();
+    let status = || ask(&served.address, "POST", "/v1/completions", &body).0[9..12].to_owned();
+    let health = || ask(&served.address, "GET", "/health", "").0[9..12].to_owned();
+    assert_eq!([status(), health()], ["200", "200"]);
+    worker.die();
+    thread::scope(|scope| {
+        let waiting: Vec<_> = (0..5).map(|_| scope.spawn(status)).collect();
+        for waiting in waiting {
+            assert_eq!(waiting.join().unwrap(), "503");
+        }
+    });
+    let end = Instant::now() + Duration::from_secs(30);
+    while health() != "503" {
+        assert!(Instant::now() < end, "the server never says that a board is lost");
+    }
+    worker = pi(team);
+    let end = Instant::now() + Duration::from_secs(60);
+    while [health(), status()] != ["200", "200"] {
+        assert!(Instant::now() < end, "the board is back, and there is no answer");
+        thread::sleep(Duration::from_millis(50));
+    }
+    drop(worker);
+}
