@@ -435,7 +435,7 @@ fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), ExportError> 
         // The configuration comes first: it says best what kind of model this is.
         let mut config = config::hugging_face(dir)?;
         let mut checkpoint = Checkpoint::hugging_face(dir)?;
-        if config.extras.has_scales {
+        if config.extras.has_scales || checkpoint.has_any_scales() {
             checkpoint.require_scales();
         }
         if config.extras.is_wrapped {

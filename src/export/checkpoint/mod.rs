@@ -255,11 +255,19 @@ impl Checkpoint {
         self.requires_scales = true;
     }
 
+    /// Whether any weights in eight bits have scales.
+    pub(super) fn has_any_scales(&self) -> bool {
+        let of = |name: &String| scales::weights_of(name).any(|name| self.is_in_eight_bits(&name));
+        self.tensors.keys().any(of)
+    }
+
+    fn is_in_eight_bits(&self, name: &str) -> bool {
+        self.tensors.get(name).is_some_and(StoredTensor::is_in_eight_bits)
+    }
+
     /// Whether the tensor `name` has scales of weights in eight bits, or of what is multiplied by them.
     pub(super) fn has_scales(&self, name: &str) -> bool {
-        let is_in_eight_bits =
-            |name: String| self.tensors.get(&name).is_some_and(StoredTensor::is_in_eight_bits);
-        scales::weights_of(name).any(is_in_eight_bits)
+        scales::weights_of(name).any(|weights| self.is_in_eight_bits(&weights))
             || (scales::is_of_kv(name) && self.tensors.values().any(StoredTensor::is_in_eight_bits))
     }
 

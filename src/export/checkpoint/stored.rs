@@ -69,19 +69,18 @@ pub(super) enum Axis {
     Cols,
 }
 
-/// Rows and columns of a shape.
+/// Rows and columns of a shape: that of a number, a vector, a matrix or several matrices.
 ///
 /// # Errors
-/// If the shape is not that of a number, a vector, a matrix or several matrices.
+/// If there are too many rows.
 pub(super) fn grid(shape: &[usize]) -> Result<[usize; 2], String> {
     let rows = |all: &[usize]| all.iter().try_fold(1usize, |all, n| all.checked_mul(*n));
     match *shape {
         [] => Ok([1, 1]),
         [cols] => Ok([1, cols]),
-        [ref all @ .., cols] if !all.is_empty() => {
+        [ref all @ .., cols] => {
             rows(all).map(|rows| [rows, cols]).ok_or_else(|| format!("has shape {shape:?}"))
         }
-        _ => Err(format!("has shape {shape:?}, wanted a vector or a matrix")),
     }
 }
 

@@ -304,3 +304,25 @@ fn scales_that_do_not_fit_and_other_forms_are_refused() {
         assert!(told.contains(wanted), "{wanted}: {told}");
     }
 }
+
+/// Also without a configuration that says so, int8 weights are incomplete if only others have scales.
+#[test]
+fn experts_that_lack_scales_which_others_have_are_refused() {
+    let config = families::config("qwen3moe");
+    let stored = |(name, (shape, bytes)): (String, (Vec<usize>, Vec<u8>))| {
+        (name, Stored { dtype: "BF16", shape, bytes })
+    };
+    let tensors: Tensors = families::tensors("qwen3moe").into_iter().map(stored).collect();
+    let [mut given, _] = FORMS[4].stored(&tensors);
+    let is_lacking = |name: &String| name.ends_with("experts.1.up_proj.weight_scale");
+    let lacking = given.keys().find(|name| is_lacking(name)).unwrap().clone();
+    given.remove(&lacking);
+    let folder = Folder::new();
+    folder.write("config.json", config.to_string());
+    folder.write("model.safetensors", safetensors(given.iter()));
+    let error = export(&folder, &options(1)).err();
+    let error = error.unwrap_or_else(|| panic!("{lacking}: it is not refused"));
+    let told =
+        std::error::Error::source(&error).map_or(error.to_string(), |e| format!("{error}: {e}"));
+    assert!(told.contains("there is no"), "{told}");
+}
