@@ -123,12 +123,14 @@ impl Models {
 
     /// All models that requests may name.
     pub(super) fn list(&self) -> Vec<ListedModel> {
-        let mut all: Vec<ListedModel> = self.fixed().into_iter().collect();
+        let fixed = self.fixed();
         let others = self.source().map(|source| source.list()).unwrap_or_default();
-        let others =
-            others.into_iter().filter(|other| self.fixed_called(&other.about.name).is_none());
-        all.extend(others);
-        all
+        let is_other = |other: &ListedModel| {
+            let own = fixed.as_ref().map(|fixed| untagged(&fixed.about.name));
+            own != Some(untagged(&other.about.name))
+        };
+        let others: Vec<ListedModel> = others.into_iter().filter(is_other).collect();
+        fixed.into_iter().chain(others).collect()
     }
 
     /// The model that is always loaded.
@@ -139,19 +141,17 @@ impl Models {
         Some(ListedModel { about, ctx_len: *ctx_len, modified, memory: 0 })
     }
 
-    /// The model that is always loaded, if requests may call it `name`.
-    fn fixed_called(&self, name: &str) -> Option<ListedModel> {
-        self.fixed().filter(|fixed| untagged(name) == untagged(&fixed.about.name))
+    /// The model that is always loaded, if a request that names `name` means it. Without others it is meant by any name, for
+    /// its endpoint to judge.
+    fn fixed_for(&self, name: Option<&str>) -> Option<ListedModel> {
+        let is_only = self.several.is_none();
+        let is_own = |fixed: &ListedModel, name| untagged(name) == untagged(&fixed.about.name);
+        self.fixed().filter(|fixed| is_only || name.is_none_or(|name| is_own(fixed, name)))
     }
 
     /// Whether a request for the model `name` needs the one that is always loaded.
     pub(super) fn needs_fixed(&self, name: Option<&str>) -> bool {
-        match (self.source(), self.fixed()) {
-            (Some(_), Some(fixed)) => {
-                self.find(name).is_ok_and(|found| found.about.name == fixed.about.name)
-            }
-            (_, fixed) => fixed.is_some(),
-        }
+        self.fixed_for(name).is_some()
     }
 
     /// All loaded models.
@@ -173,16 +173,12 @@ impl Models {
     /// The model that a request names; without a name, the one that is always loaded, or was asked last, else the first of
     /// all.
     pub(super) fn find(&self, name: Option<&str>) -> Result<ListedModel, ApiError> {
-        let Some(source) = self.source() else {
-            let only = self.list().into_iter().next();
-            return only.ok_or_else(|| ApiError::new(500, "there is no model"));
-        };
-        if let Some(fixed) = self
-            .fixed()
-            .filter(|fixed| name.is_none_or(|name| untagged(name) == untagged(&fixed.about.name)))
-        {
+        if let Some(fixed) = self.fixed_for(name) {
             return Ok(fixed);
         }
+        let Some(source) = self.source() else {
+            return Err(ApiError::new(500, "there is no model"));
+        };
         let Some(name) = name else {
             let latest = self.table().latest().map(|slot| slot.name.clone());
             // Its file may be gone.

@@ -133,7 +133,6 @@ impl<'e, 't> Runner<'e, 't> {
     fn wait_for_boards(&mut self, error: &StepError, commands: &Commands) -> Result<(), StepError> {
         log::warn!("{error}; waits for its boards");
         self.given_up.set(Some(error.to_string()));
-        self.scheduler.cancel_all();
         let result = loop {
             self.obey_all(commands);
             for Running { id, answers, index } in self.running.drain(..) {
