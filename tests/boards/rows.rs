@@ -276,18 +276,36 @@ fn rows_of_boards_that_are_gone_for_good_are_shared_anew() {
             thread::sleep(Duration::from_millis(50));
         }
     };
+    let setbacks = || {
+        let json: Value = serde_json::from_str(&status(&["--json"])).unwrap();
+        let count = |kind: &str| json["setbacks"][kind].as_u64().unwrap();
+        [count("failures"), count("streams_lost")]
+    };
+    // Three forms of the counts; beside busy programs they may change while they are read.
+    let settled = || {
+        let start = Instant::now();
+        loop {
+            let before = setbacks();
+            let (_, metrics) = ask(&served.address, "GET", "/metrics", "");
+            let text = status(&[]);
+            if setbacks() == before {
+                return (before, text, metrics);
+            }
+            assert!(start.elapsed() < PATIENCE, "the counts do not settle: {before:?}, {text}");
+        }
+    };
     // The cost of boards that die is counted over all teams of the master.
     let assert_counted = |at_least: u64| {
-        let (_, metrics) = ask(&served.address, "GET", "/metrics", "");
-        let json: Value = serde_json::from_str(&status(&["--json"])).unwrap();
-        let text = status(&[]);
-        for kind in ["failures", "streams_lost"] {
-            let n = json["setbacks"][kind].as_u64().unwrap();
-            assert!(n >= at_least, "{json}");
-            let line = format!("{} {n}", kind.replace('_', " "));
-            assert!(text.contains("\nsince the start: ") && text.contains(&line), "{text}, {json}");
-            let line = format!("\nleap_setbacks_total{{kind=\"{kind}\"}} ");
-            assert!(metrics.contains(&line), "{metrics}");
+        let (counts, text, metrics) = settled();
+        assert!(text.contains("\nsince the start: "), "{text}");
+        for (kind, n) in ["failures", "streams_lost"].into_iter().zip(counts) {
+            assert!(n >= at_least, "{kind}: {n}");
+            assert!(
+                text.contains(&format!("{} {n}", kind.replace('_', " "))),
+                "{text}, {counts:?}"
+            );
+            let line = format!("\nleap_setbacks_total{{kind=\"{kind}\"}} {n}\n");
+            assert!(metrics.contains(&line), "{metrics}, {counts:?}");
         }
     };
     let is_over = AtomicBool::new(false);
