@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::draft_node::{self, DraftNode};
 use super::model_files::{self, Loaded};
 use super::weights::{self, Words};
-use super::{Failure, options};
+use super::{Failure, note, options};
 use crate::engine::{
     Cache, DRAFTS_MAX, DraftMode, Drafter, Engine, Huge, ModelDrafter, NgramDrafter, Options,
     Scheduler, WeightsPlace,
@@ -17,6 +17,8 @@ use crate::tokenizer::Tokenizer;
 /// Source of drafts.
 #[derive(Clone)]
 pub(super) enum Draft {
+    /// The model's own block that guesses, if it has one, and n-grams.
+    Auto,
     /// N-grams of the text so far.
     Ngrams,
     /// N-grams, and the smaller model in this file.
@@ -40,7 +42,8 @@ pub(super) struct Beside<'a> {
 pub(super) fn parse(value: &str) -> Result<Draft, String> {
     match value {
         "" => Err("wanted auto, a model's file, or off".to_owned()),
-        "auto" | "ngram" => Ok(Draft::Ngrams),
+        "auto" => Ok(Draft::Auto),
+        "ngram" => Ok(Draft::Ngrams),
         "off" => Ok(Draft::Off),
         path => Ok(Draft::Model(PathBuf::from(path))),
     }
@@ -51,17 +54,20 @@ impl Draft {
     pub(super) fn max_logits(&self, n_streams: usize) -> usize {
         match self {
             Draft::Off => n_streams,
-            Draft::Ngrams | Draft::Model(_) => n_streams.saturating_add(DRAFTS_MAX),
+            Draft::Auto | Draft::Ngrams | Draft::Model(_) => n_streams.saturating_add(DRAFTS_MAX),
         }
+    }
+
+    /// Whether the model's own block guesses, if it has one and `node` is no board that does.
+    pub(super) fn loads_next(&self, node: Option<&Address>) -> bool {
+        matches!(self, Draft::Auto) && node.is_none()
     }
 
     /// Refuses options that contradict a draft node, if there is one.
     pub(super) fn check(&self, node: Option<&Address>, key: Option<&Path>) -> Result<(), Failure> {
         let what = match (self, node, key) {
-            (_, None, _) | (Draft::Ngrams, Some(_), Some(_)) => return Ok(()),
-            (Draft::Ngrams, Some(_), None) => {
-                "--draft-node needs --key: the key file of that board"
-            }
+            (_, None, _) | (Draft::Auto, Some(_), Some(_)) => return Ok(()),
+            (Draft::Auto, Some(_), None) => "--draft-node needs --key: the key file of that board",
             _ => "give --draft-node or --draft, not both: the other board guesses",
         };
         Err(Failure::Usage(what.to_owned()))
@@ -74,7 +80,7 @@ impl Draft {
         scheduler: &mut Scheduler<'_>,
         engine: &Engine,
     ) -> Result<(), Failure> {
-        if matches!(self, Draft::Ngrams) {
+        if matches!(self, Draft::Auto | Draft::Ngrams) {
             let drafter = NgramDrafter::new(scheduler.n_streams(), engine.ctx_len());
             scheduler.draft(Box::new(drafter), mode_from_environment()?);
         }
@@ -90,15 +96,18 @@ impl Draft {
     ) -> Result<(), Failure> {
         let sizes = (scheduler.n_streams(), engine.ctx_len());
         let drafter: Box<dyn Drafter> = match (self, beside.node) {
-            (Draft::Ngrams, Some(node)) => {
+            (Draft::Auto | Draft::Ngrams, Some(node)) => {
                 Box::new(draft_node::drafter(node, beside.tokenizer, sizes)?)
             }
             (Draft::Off, _) => return Ok(()),
-            (Draft::Ngrams, None) => Box::new(NgramDrafter::new(sizes.0, sizes.1)),
+            (Draft::Auto | Draft::Ngrams, None) => Box::new(NgramDrafter::new(sizes.0, sizes.1)),
             (Draft::Model(path), _) => Box::new(model(path, (sizes.0, engine), beside)?),
         };
         let mode = mode_from_environment()?;
         scheduler.draft(drafter, mode);
+        if engine.guesses() && !beside.is_quiet {
+            note("leap: the model's own block guesses tokens ahead (--draft auto)");
+        }
         Ok(())
     }
 }

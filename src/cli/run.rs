@@ -135,6 +135,7 @@ impl Run {
             max_logits: Some(self.draft.max_logits(self.streams.unwrap_or(1))),
             kv: self.kv,
             device: self.device_options(),
+            next: self.draft.loads_next(self.draft_node.as_ref()),
             ..options::of_cores(self.threads, self.cores.as_ref())?
         })
     }

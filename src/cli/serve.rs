@@ -213,7 +213,7 @@ pub(super) struct Serve {
     ring_timeout: Option<u64>,
     /// source of guesses of the next tokens, which save time and change no text: auto (the text so far), a
     /// smaller model's file (and the text so far), or off
-    #[argh(option, from_str_fn(draft::parse), default = "Draft::Ngrams")]
+    #[argh(option, from_str_fn(draft::parse), default = "Draft::Auto")]
     draft: Draft,
     /// board that guesses with a smaller model, and leaves this one's cores free: a name in the ring file, or
     /// HOST[:PORT] (9997); it runs `leap worker --draft-model` with the same --key
@@ -596,6 +596,7 @@ impl Serve {
             n_streams: Some(n_streams),
             max_logits: Some(self.draft.max_logits(n_streams)),
             kv: self.kv,
+            next: self.draft.loads_next(self.draft_node.as_ref()),
             device: DeviceOptions { choice: self.device.clone(), memory: self.gpu_memory },
             kv_memory: match self.kv_memory {
                 Some(bytes) => KvMemory::Bytes(bytes),

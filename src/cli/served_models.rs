@@ -327,18 +327,22 @@ impl ServedModels {
             return Ok((options, weight_bytes(header).saturating_add(buffers as u64)));
         }
         let (plan, weights) = (options.plan(header), weight_bytes(header));
-        let context = plan.context_bytes(header, &Share::whole(header)) as u64;
+        let whole = match options.next {
+            true => Share::with_next(header),
+            false => Share::whole(header),
+        };
+        let context = plan.context_bytes(header, &whole) as u64;
         let kv_memory = kv_memory.unwrap_or_else(|| {
             let most = context.saturating_mul(plan.n_streams as u64);
             most.min(budget.saturating_sub(weights) / 2).max(context)
         });
-        let (n_pages, ctx_len) = (plan.pages_in(kv_memory, header), plan.ctx_len);
+        let (n_pages, ctx_len) = (plan.pages_in(kv_memory, header, &whole), plan.ctx_len);
         if n_pages < plan.kv_plan(header).ctx_pages {
             let short = PlanError::KvPages { tokens: n_pages * KV_PAGE, ctx_len };
             return Err(options::plan_failure(&short));
         }
         let plan = Plan { kv_pages: Some(n_pages), ..plan };
-        let buffers = plan.bytes(header, &Share::whole(header));
+        let buffers = plan.bytes(header, &whole);
         let buffers = buffers.map_err(|e| options::plan_failure(&e))?;
         let options = Options { kv_memory: KvMemory::Bytes(kv_memory), ..options };
         Ok((options, weights.saturating_add(buffers as u64)))

@@ -79,6 +79,9 @@ pub(super) fn wait(drafter: Option<&dyn Drafter>, engine: &mut Engine) -> Result
     Ok(!is_waiting())
 }
 
+/// Writes up to so many ids that the model's own block guesses behind a lane's text; `None` if it has none.
+pub(super) type Guess<'a> = Option<&'a mut dyn FnMut(usize, &mut Vec<u32>)>;
+
 /// How a draft is made. Each kind has its own acceptance rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DraftKind {
@@ -87,7 +90,7 @@ pub enum DraftKind {
     Ngram,
     /// Tokens that followed an earlier occurrence of many of the last ids.
     LongNgram,
-    /// Tokens that a smaller model chose, which takes time.
+    /// Tokens that a smaller model or the model's own block chose, which takes time.
     Model,
 }
 
@@ -279,10 +282,11 @@ impl LaneDrafts {
     }
 
     /// Asks `drafter` for ids after `ids`, the text of `lane`, keeps those in the vocabulary, and chooses up
-    /// to `n_max` of them for a batch with `beside`. Returns the seconds of drafting.
+    /// to `n_max` of them for a batch with `beside`. `guess` writes up to so many ids that the model's own block guesses;
+    /// they are taken where the drafter has no long n-gram. Returns the seconds of drafting.
     pub(super) fn ask(
         &mut self,
-        drafter: &mut dyn Drafter,
+        (drafter, guess): (&mut dyn Drafter, Guess<'_>),
         control: &mut DraftControl,
         (lane, ids, vocab_size): (usize, &[u32], usize),
         (beside, n_max): (Beside, usize),
@@ -298,6 +302,17 @@ impl LaneDrafts {
         };
         let begun = Instant::now();
         self.kind = drafter.draft(lane, ids, &worth, &mut self.ids);
+        if let Some(guess) = guess
+            && (self.kind != DraftKind::LongNgram || worth(self.kind) == 0)
+        {
+            let n = worth(DraftKind::Model);
+            self.next.clear();
+            guess(n, &mut self.next);
+            if !self.next.is_empty() {
+                self.kind = DraftKind::Model;
+                std::mem::swap(&mut self.ids, &mut self.next);
+            }
+        }
         let seconds = begun.elapsed().as_secs_f32();
         self.idle += 1;
         if self.kind == DraftKind::Model && !self.ids.is_empty() {
@@ -486,7 +501,7 @@ mod tests {
             for _ in 0..1000 {
                 control.seconds_each = 0.02;
                 drafts.ask(
-                    &mut drafter,
+                    (&mut drafter, None),
                     &mut control,
                     (0, &[5], 100),
                     (Beside::none(1), DRAFTS_MAX),
@@ -500,7 +515,12 @@ mod tests {
         let mut n_right = 0;
         for _ in 0..3000 {
             control.seconds_each = 0.02;
-            drafts.ask(&mut drafter, &mut control, (0, &[5], 100), (Beside::none(1), DRAFTS_MAX));
+            drafts.ask(
+                (&mut drafter, None),
+                &mut control,
+                (0, &[5], 100),
+                (Beside::none(1), DRAFTS_MAX),
+            );
             n_right += (0..DRAFTS_MAX).take_while(|index| drafts.test(*index, 1)).count();
         }
         assert!(n_right > 3000, "{n_right}");

@@ -5,7 +5,7 @@ use std::io;
 use super::weights::{Cache, Huge};
 use crate::format::model::Header;
 use crate::kernels::Isa;
-use crate::model::{KV_PAGE, KvKind, Model, Plan};
+use crate::model::{KV_PAGE, KvKind, Model, Plan, Share};
 use crate::pool::Pool;
 use crate::sys::{cpu, memory};
 
@@ -47,16 +47,20 @@ impl KvMemory {
     /// Number of KV pages of `plan` for `model`; `None` for full contexts of all streams.
     pub(super) fn pages(self, plan: &Plan, model: &Model) -> Option<usize> {
         let header = model.header();
+        let whole = match model.share().has_next(header) {
+            true => Share::with_next(header),
+            false => Share::whole(header),
+        };
         let ctx_pages = plan.kv_plan(header).ctx_pages;
         match self {
             KvMemory::Whole => None,
             KvMemory::Tokens(n) => Some(n / KV_PAGE),
-            KvMemory::Bytes(bytes) => Some(plan.pages_in(bytes, header)),
+            KvMemory::Bytes(bytes) => Some(plan.pages_in(bytes, header, &whole)),
             KvMemory::Free => {
                 let most = ctx_pages.saturating_mul(2).saturating_mul(plan.n_streams);
                 let free = memory::available_bytes().unwrap_or(0);
                 let free = free.saturating_sub(model.bytes_per_token());
-                Some(plan.pages_in(free / 2, header).clamp(ctx_pages, most.max(ctx_pages)))
+                Some(plan.pages_in(free / 2, header, &whole).clamp(ctx_pages, most.max(ctx_pages)))
             }
         }
     }
@@ -115,6 +119,9 @@ pub struct Options {
     pub huge: Huge,
     /// The device beside the CPUs.
     pub device: DeviceOptions,
+    /// Whether the block behind the model's last layer is loaded, which guesses the token after the next. Models without
+    /// one, shares of models, and models with a device beside the CPUs do without.
+    pub next: bool,
 }
 
 impl Options {

@@ -9,7 +9,7 @@ use super::backend::{Backend, Local, Logits};
 use super::device;
 use super::error::{EngineError, StepError};
 use super::forks::Forks;
-use super::options::Options;
+use super::options::{DeviceChoice, Options};
 use super::own_stage::OwnStage;
 use super::pages::PageFigures;
 use super::prefix::{self, Kept, Store};
@@ -18,9 +18,10 @@ use super::weights::{Listener, WeightsPlace};
 use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
 use crate::model::{
-    Batch, ForwardError, Model, OpenDevice, PackError, PackReport, Plan, Stage, StageInfo,
-    StartError, Transformer, Wants,
+    Batch, ForwardError, Model, OpenDevice, PackError, PackReport, Plan, Share, Span, Stage,
+    StageInfo, StartError, Transformer, Wants,
 };
+use crate::sampler::argmax;
 
 /// A model ready to run, on this node or in a group that it leads, and its streams.
 pub struct Engine {
@@ -69,6 +70,7 @@ impl Engine {
     /// # Errors
     /// If `options` do not fit the model or the machine.
     pub fn for_packing(model: Arc<Model>, options: &Options) -> Result<Engine, EngineError> {
+        let model = with_next(model, options)?;
         let mut plan = options.plan(model.header());
         plan.kv_pages = options.kv_memory.pages(&plan, &model);
         let kernels = Engine::kernels(Some(&model), options.isa)?;
@@ -163,6 +165,37 @@ impl Engine {
     pub(crate) fn reopen(&mut self) -> Result<(), StepError> {
         self.backend.forget();
         self.backend.reopen(&mut self.stage)
+    }
+
+    /// Whether the block behind the model's last layer is loaded, see [`Options::next`].
+    pub fn guesses(&self) -> bool {
+        self.stage.team.is_none() && self.stage.transformer.has_next()
+    }
+
+    /// Has the block behind the model's last layer guess up to `n` ids behind `ids`, the last of which `stream` does not
+    /// hold yet. Writes the guesses to `out`; none if the block is not loaded, or lacks what it needs.
+    ///
+    /// # Errors
+    /// If the positions do not fit the plan.
+    pub(super) fn guess(
+        &mut self,
+        stream: &Stream,
+        (ids, n): (&[u32], usize),
+        out: &mut Vec<u32>,
+    ) -> Result<(), ForwardError> {
+        out.clear();
+        let [.., last] = ids else { return Ok(()) };
+        let (mut token, mut span) = (*last, stream.span_of_guess());
+        if !self.guesses() || stream.pos() + 1 != ids.len() {
+            return Ok(());
+        }
+        while out.len() < n && span.pos < stream.room().min(self.ctx_len()) {
+            let guessed = self.stage.transformer.guess(span, token, out.is_empty())?;
+            let Some(id) = guessed.and_then(|logits| argmax(logits)) else { break };
+            out.push(id);
+            (token, span) = (id, Span { pos: span.pos + 1, ..span });
+        }
+        Ok(())
     }
 
     /// Exchanges the threads of two engines.
@@ -603,4 +636,15 @@ impl prefix::Files for Files<'_> {
     fn read(&mut self, text: prefix::Text<'_>, pages: &[prefix::PageToRead]) -> usize {
         self.backend.read_pages(self.stage, text, pages)
     }
+}
+
+/// `model` with the block behind its last layer, if that is asked for and can be had.
+fn with_next(model: Arc<Model>, options: &Options) -> Result<Arc<Model>, EngineError> {
+    let is_alone = options.device.choice == DeviceChoice::Cpu;
+    let is_whole = *model.share() == Share::whole(model.header());
+    let next = match options.next && is_alone && is_whole {
+        true => model.with_next().map_err(|error| EngineError::Start(StartError::Share(error)))?,
+        false => None,
+    };
+    Ok(next.map_or(model, Arc::new))
 }

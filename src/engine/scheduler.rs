@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::answer::Answer;
 use super::choice::{ChoiceScratch, Chooser, Chosen};
-use super::drafts::{self, Beside, DraftControl, DraftMode, Drafter, LaneDrafts};
+use super::drafts::{self, Beside, DraftControl, DraftMode, Drafter, Guess, LaneDrafts};
 use super::job::{
     Job, JobError, JobEvent, JobFigures, JobId, Outcome, QueueEnd, Queued, StopReason,
 };
@@ -352,7 +352,7 @@ impl<'t> Scheduler<'t> {
     }
 
     /// Assembles the next batch from the lanes in turn; `false` if there is nothing to submit.
-    fn gather(&mut self, engine: &Engine) -> bool {
+    fn gather(&mut self, engine: &mut Engine) -> bool {
         self.scratch.batch.clear();
         let n = self.lanes.len();
         let n_active = self.lanes.iter().filter(|lane| lane.work.is_some()).count();
@@ -376,7 +376,7 @@ impl<'t> Scheduler<'t> {
             // Prompt rows are worth more than drafts, so nothing is drafted beside prompts.
             let n_nodes = engine.n_nodes() as f32 / n_active as f32;
             let before = (draft_seconds, n_nodes);
-            draft_seconds += self.draft_for(index, (&room, before), has_prompts);
+            draft_seconds += self.draft_for((engine, index), (&room, before), has_prompts);
             let lane = &mut self.lanes[index];
             if lane.submit(&mut room, &mut self.scratch.batch) {
                 self.turn = (index + 1) % n;
@@ -394,10 +394,11 @@ impl<'t> Scheduler<'t> {
     /// `n_nodes` is the number of nodes per text. Returns the seconds of drafting.
     fn draft_for(
         &mut self,
-        index: usize,
+        (engine, index): (&mut Engine, usize),
         (room, (before, n_nodes)): (&BatchRoom, (f32, f32)),
         has_prompts: bool,
     ) -> f32 {
+        let guesses = engine.guesses();
         let lane = &mut self.lanes[index];
         let Some(drafter) = self.drafting.drafter.as_mut().filter(|_| lane.is_decoding()) else {
             return 0.0;
@@ -410,8 +411,15 @@ impl<'t> Scheduler<'t> {
         };
         let n_max = if has_prompts { 0 } else { lane.n_drafts_max(room, self.ctx_len) };
         let text = (index, &lane.ids[..], self.vocab_size);
-        let seconds =
-            lane.drafts.ask(&mut **drafter, &mut self.drafting.drafts, text, (beside, n_max));
+        let stream = &lane.stream;
+        let mut guess = |n: usize, out: &mut Vec<u32>| {
+            if let Err(error) = engine.guess(stream, (&lane.ids, n), out) {
+                log::debug!("no guesses: {error}");
+            }
+        };
+        let guess: Guess<'_> = if guesses { Some(&mut guess) } else { None };
+        let (drafts, control) = (&mut lane.drafts, &mut self.drafting.drafts);
+        let seconds = drafts.ask((&mut **drafter, guess), control, text, (beside, n_max));
         lane.count_drafting(seconds);
         seconds
     }

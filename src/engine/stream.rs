@@ -168,6 +168,11 @@ impl Stream {
         Span { stream, pos, n_rows, wants, is_long, state: StateUse { from, to: None } }
     }
 
+    /// A span at the position of the next row, which is not stored.
+    pub(super) fn span_of_guess(&self) -> Span {
+        Span { stream: self.index(), pos: self.pos(), is_long: self.held.is_long, ..Span::EMPTY }
+    }
+
     /// Positions that the stream's pages have room for.
     pub(super) fn room(&self) -> usize {
         self.held.room()

@@ -93,6 +93,10 @@ fn names(kind: TensorKind) -> [&'static str; 3] {
         | TensorKind::EmbeddingNormBias
         | TensorKind::AttentionNormBias
         | TensorKind::FfnNormBias => ["", "", ""],
+        TensorKind::NextJoin => ["fc", "", "nextn.eh_proj"],
+        TensorKind::NextEmbeddingNorm => ["pre_fc_norm_embedding", "", "nextn.enorm"],
+        TensorKind::NextHiddenNorm => ["pre_fc_norm_hidden", "", "nextn.hnorm"],
+        TensorKind::NextNorm => ["norm", "", "nextn.shared_head_norm"],
         TensorKind::SharedGate => ["mlp.shared_expert_gate", "", "ffn_gate_inp_shexp"],
     }
 }
@@ -153,6 +157,23 @@ impl Place {
             Place::Zeros(_) => &[],
         }
     }
+
+    /// The place in tensors that are called as `rename` says.
+    fn renamed(mut self, rename: &dyn Fn(&str) -> String) -> Place {
+        match &mut self {
+            Place::Whole(name)
+            | Place::Rows(name, ..)
+            | Place::HeadParts(name, ..)
+            | Place::FirstRow(name)
+            | Place::Flat(name, _)
+            | Place::Taps(name)
+            | Place::Transposed(name, _) => *name = rename(name),
+            Place::Stacked(names) => names.iter_mut().for_each(|name| *name = rename(name)),
+            Place::Blocks(names, _) => names.iter_mut().for_each(|name| *name = rename(name)),
+            Place::Zeros(_) => {}
+        }
+        self
+    }
 }
 
 impl Naming {
@@ -181,6 +202,21 @@ impl Naming {
 
     /// Where the values of tensor `id` are in a checkpoint of a model of `header`.
     pub(super) fn place(self, id: TensorId, header: &Header) -> Place {
+        self.in_next(self.in_layers(id, header), id, header)
+    }
+
+    /// `place` of tensor `id` in the block behind the last layer, whose tensors Hugging Face does not count as a layer's;
+    /// `place` itself in all others.
+    fn in_next(self, place: Place, id: TensorId, header: &Header) -> Place {
+        if !self.is_hugging_face() || !header.is_of_next(id) {
+            return place;
+        }
+        let own = format!("{}.{}.", self.layers(), id.layer);
+        let to = if id.kind.is_of_next() { "mtp." } else { "mtp.layers.0." };
+        place.renamed(&|name| format!("{to}{}", name.strip_prefix(&own).unwrap_or(name)))
+    }
+
+    fn in_layers(self, id: TensorId, header: &Header) -> Place {
         let TensorId { kind, layer } = id;
         let in_layer = |name: &str| format!("{}.{layer}.{name}", self.layers());
         let is_matrix = !kind.is_vector();
@@ -335,7 +371,8 @@ impl Naming {
     pub(super) fn single_experts(self, id: TensorId, header: &Header) -> Option<Place> {
         let has_both = header.architecture == Architecture::Qwen35 && self.is_hugging_face();
         let is_experts = header.n_ffns() > 1 && id.kind.is_per_expert();
-        (has_both && is_experts).then(|| self.experts(id, header.n_ffns()))
+        (has_both && is_experts)
+            .then(|| self.in_next(self.experts(id, header.n_ffns()), id, header))
     }
 
     /// The bias of a feed-forward layer that is no mixture.

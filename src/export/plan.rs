@@ -113,6 +113,7 @@ impl ExportPlan {
             verify,
             extras,
         };
+        plan.header.features.more.has_next &= plan.has_next();
         // Types of blocks are known once the tensors are.
         if options.weights == Weights::Ggml {
             plan.keep_blocks()?;
@@ -329,6 +330,19 @@ impl ExportPlan {
         self.checkpoint.names().any(is_one)
     }
 
+    /// Whether the checkpoint has all tensors of the block behind the last layer, which programs that train or convert
+    /// a model may drop, and none that replace the model's embedding or classifier there.
+    fn has_next(&self) -> bool {
+        let own_ends = ["nextn.embed_tokens.weight", "nextn.shared_head_head.weight"];
+        if self.checkpoint.names().any(|name| own_ends.iter().any(|end| name.ends_with(end))) {
+            return false;
+        }
+        let mut next = self.header.tensors().filter(|tensor| self.header.is_of_next(tensor.id));
+        next.all(|tensor| {
+            self.place(tensor.id).names().iter().all(|name| self.checkpoint.has(name))
+        })
+    }
+
     fn source(&self, id: TensorId) -> Result<SourceTensor<'_>, ExportError> {
         let tensor = |name: &String| self.checkpoint.tensor(name);
         let place = self.place(id);
@@ -369,7 +383,10 @@ impl ExportPlan {
             | TensorKind::QNorm
             | TensorKind::KNorm
             | TensorKind::AttentionPostNorm
-            | TensorKind::FfnPostNorm => Change::Linear { plus: norm_plus, divisor: 1.0 },
+            | TensorKind::FfnPostNorm
+            | TensorKind::NextEmbeddingNorm
+            | TensorKind::NextHiddenNorm
+            | TensorKind::NextNorm => Change::Linear { plus: norm_plus, divisor: 1.0 },
             _ => Change::NONE,
         }
     }

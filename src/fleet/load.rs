@@ -44,7 +44,10 @@ pub(crate) fn sizes(header: &Header, asked: Asked) -> Plan {
         kv: asked.kv.unwrap_or(KvKind::for_weights(header.weights)),
         kv_pages: None,
     };
-    Plan { kv_pages: asked.kv_memory.map(|bytes| plan.pages_in(bytes, header)), ..plan }
+    Plan {
+        kv_pages: asked.kv_memory.map(|bytes| plan.pages_in(bytes, header, &Share::whole(header))),
+        ..plan
+    }
 }
 
 /// The load of each layer of a model with this header and these sizes.

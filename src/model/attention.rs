@@ -199,6 +199,18 @@ impl Attention<'_> {
         });
     }
 
+    /// Rotates keys like [`Attention::run`] and stores them and the values, without attending to any.
+    pub(super) fn store_all(&self, pool: &Pool, layer: usize, buffers: &mut Buffers<'_>) {
+        let (q_dim, width) = (self.q_dim(), self.width());
+        let Buffers { tables: RowTables { angles: [cos, sin], .. }, kv, .. } = buffers;
+        let qkv = &mut buffers.qkv[..self.m * width];
+        pool.run_chunks(Chunks::new(qkv, width), &|row, qkv| {
+            let kv = &mut qkv[q_dim..][..2 * self.kv_dim()];
+            self.heads.shape_keys(self.kernels, kv, self.angles(row, (cos, sin)));
+        });
+        self.store(layer, qkv, kv);
+    }
+
     /// Attention of few rows, fused with quantising its result as the input of `wo`: the thread that computes the
     /// query heads of a KV head also quantises them. Returns `None`, with nothing computed, if the rows or weights
     /// do not allow that.

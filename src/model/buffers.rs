@@ -5,6 +5,7 @@ use half::f16;
 use super::Share;
 use super::inputs::Inputs;
 use super::kv_kind::KvKind;
+use super::next::NextBuffers;
 use super::plan::{Plan, PlanError};
 use super::recurrent_buffers::RecurrentBuffers;
 use super::routes::Routes;
@@ -52,6 +53,7 @@ pub(super) struct Buffers<'a> {
     /// is no team.
     pub(super) acts: &'a mut [f32],
     pub(super) recurrent: RecurrentBuffers<'a>,
+    pub(super) next: NextBuffers<'a>,
     pub(super) kv: KvValues<'a>,
 }
 
@@ -149,6 +151,7 @@ impl<'a> Buffers<'a> {
             part: carver.take("a node's part", part)?,
             acts: carver.take("gathered inputs", acts)?,
             recurrent: RecurrentBuffers::carve(state, (header.dim, plan.max_batch), carver)?,
+            next: NextBuffers::carve(header, share, plan, carver)?,
             kv: match plan.kv {
                 KvKind::F16 => KvValues::F16(carver.take("KV cache", kv_units)?),
                 KvKind::F32 => KvValues::F32(carver.take("KV cache", kv_units)?),
@@ -166,7 +169,7 @@ impl<'a> Buffers<'a> {
         }
         let Buffers { x, qkv, gate_up, delta, inputs, routes, tables, logits, part, acts, .. } =
             self;
-        let Buffers { recurrent, kv, .. } = self;
+        let Buffers { recurrent, next, kv, .. } = self;
         let RowTables { angles: [cos, sin], layer_inputs } = tables;
         Buffers {
             x: rest(x, first, max_batch),
@@ -192,6 +195,7 @@ impl<'a> Buffers<'a> {
             part,
             acts: rest(acts, first, max_batch),
             recurrent: recurrent.whole(),
+            next: next.whole(),
             kv: match kv {
                 KvValues::F16(kv) => KvValues::F16(kv),
                 KvValues::F32(kv) => KvValues::F32(kv),

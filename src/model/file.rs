@@ -118,7 +118,7 @@ impl ModelFile {
         }
         let ids = header.tensors().map(|tensor| tensor.id);
         let checksums = ids.zip(header.checksums(bytes)).collect();
-        let checked = Mutex::new(vec![false; header.n_layers + 1]);
+        let checked = Mutex::new(vec![false; header.n_layers_and_next() + 1]);
         drop(whole);
         Ok(Ok(ModelFile { source, header, fingerprint, checksums, packed_for, checked }))
     }
@@ -192,11 +192,11 @@ impl ModelFile {
     pub(super) fn set_checked(&self, share: &Share) {
         let mut checked = self.lock_checked();
         checked[share.layers.clone()].fill(true);
-        checked[self.header.n_layers] |= share.has_ends;
+        checked[self.header.n_layers_and_next()] |= share.has_ends;
     }
 
     fn part_of(&self, id: TensorId) -> usize {
-        if id.kind.is_per_layer() { id.layer } else { self.header.n_layers }
+        if id.kind.is_per_layer() { id.layer } else { self.header.n_layers_and_next() }
     }
 
     fn lock_checked(&self) -> MutexGuard<'_, Vec<bool>> {

@@ -65,7 +65,7 @@ impl<'a> Inputs<'a> {
         let rows = |width: usize| rows.saturating_mul(width);
         let mixed = header.features.recurrent.map_or(0, |of| of.mixer.out_cols(header.dim));
         let widest = header.dim.max(header.q_dim_max()).max(header.ffn_dim_max()).max(mixed);
-        let widest = widest.max(header.features.more.layer_input_dim);
+        let widest = widest.max(header.features.more.layer_input_dim).max(next_dim(header));
         let (q_width, scale_width) = match header.weights.group() {
             None => (0, 0),
             Some(group) if matches!(header.weights, Weights::Q8 { .. }) => {
@@ -82,6 +82,11 @@ impl<'a> Inputs<'a> {
             tile_sums: carver.take("input sums in tiles", rows(q_width / BLOCK))?,
         })
     }
+}
+
+/// Width of the input of the block behind the last layer; 0 if there is none.
+fn next_dim(header: &Header) -> usize {
+    if header.features.more.has_next { header.dim.saturating_mul(2) } else { 0 }
 }
 
 /// Gives out `n` equal parts of `slice`, one after the other.

@@ -21,6 +21,7 @@ mod kv_kind;
 mod layer_inputs;
 mod matrix;
 mod mixture;
+mod next;
 mod packed;
 mod packer;
 #[cfg(feature = "gpu")]

@@ -206,7 +206,11 @@ impl Pass<'_> {
 
     /// Computes queries, keys and values. Returns the attention to run on them, and the layer's index in the
     /// share.
-    fn prepare_attention(&self, layer: usize, buffers: &mut Buffers<'_>) -> (Attention<'_>, usize) {
+    pub(super) fn prepare_attention(
+        &self,
+        layer: usize,
+        buffers: &mut Buffers<'_>,
+    ) -> (Attention<'_>, usize) {
         let (header, spec) = (self.model.header(), self.spec(layer));
         let (m, dim, projector) = (self.m, header.dim, self.projector());
         let is_own = spec.kv_layer == layer;

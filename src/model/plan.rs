@@ -224,9 +224,10 @@ impl Plan {
         units.saturating_mul(self.kv.unit_bytes())
     }
 
-    /// Number of pages of the KV cache in `bytes` bytes, for all layers of the model.
-    pub fn pages_in(&self, bytes: u64, header: &Header) -> usize {
-        let of_context = self.context_bytes(header, &Share::whole(header));
+    /// Number of pages of the KV cache in `bytes` bytes, for all layers of `whole`, the model with or without the block
+    /// behind its last layer.
+    pub fn pages_in(&self, bytes: u64, header: &Header, whole: &Share) -> usize {
+        let of_context = self.context_bytes(header, whole);
         let KvPlan { ctx_pages, .. } = self.kv_plan(header);
         let pages = u128::from(bytes) * ctx_pages as u128 / of_context.max(1) as u128;
         usize::try_from(pages).unwrap_or(usize::MAX)

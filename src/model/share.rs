@@ -19,12 +19,27 @@ impl Share {
         Share { layers: 0..header.n_layers, has_ends: true }
     }
 
-    /// The part of the model in the file of `header`.
+    /// The whole model, with the block behind its last layer ([`Header::next_layer`]) if there is one.
+    pub fn with_next(header: &Header) -> Share {
+        Share { layers: 0..header.n_layers_and_next(), has_ends: true }
+    }
+
+    /// The part of the model in the file of `header`, without the block behind the last layer.
     pub fn of_file(header: &Header) -> Share {
         match &header.share {
             Some(share) => Share { layers: share.layers.clone(), has_ends: share.has_ends },
             None => Share::whole(header),
         }
+    }
+
+    /// The share's layers that are the model's, without the block behind the last.
+    pub fn own_layers(&self, header: &Header) -> Range<usize> {
+        self.layers.start..self.layers.end.min(header.n_layers)
+    }
+
+    /// Whether the share contains the block behind the model's last layer.
+    pub fn has_next(&self, header: &Header) -> bool {
+        self.layers.end > header.n_layers
     }
 
     /// Whether the share contains all of `other`.

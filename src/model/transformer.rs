@@ -2,6 +2,7 @@
 
 mod beside;
 mod in_team;
+mod next;
 mod pieces;
 
 use std::mem;
@@ -13,6 +14,7 @@ use super::buffers::Buffers;
 use super::device::{Device, OpenDevice};
 use super::interrupt::Interrupt;
 use super::kv::KvShape;
+use super::next::NextPlaces;
 use super::packed::PackedWeights;
 use super::packer::{PackError, PackReport, PackWatch, Packer};
 use super::pass::{Pass, Positions};
@@ -261,7 +263,7 @@ impl Transformer {
     /// # Panics
     /// If the model is a share that lacks layers or ends.
     pub fn forward(&mut self, batch: &Batch) -> Result<&mut [f32], ForwardError> {
-        assert!(self.about().share == &Share::whole(self.model.header()));
+        assert!(self.about().share.includes(&Share::whole(self.model.header())));
         self.embed(batch)?;
         self.run_layers(batch.spans())?;
         self.logits(batch.spans())
@@ -342,6 +344,7 @@ impl Transformer {
         pass.layers(needs_all, &mut buffers)?;
         self.run_layers_beside(spans)?;
         self.memory.states.iter_mut().for_each(|states| states.end(spans));
+        self.store_next(spans);
         Ok(())
     }
 
@@ -441,6 +444,7 @@ impl Stage for Transformer {
         self.about().check(batch)?;
         let (pass, mut buffers) = self.begin(batch.spans());
         pass.embed(batch.tokens(), &mut buffers);
+        pass.remember_embeddings(&mut buffers);
         Ok(())
     }
 
@@ -573,6 +577,8 @@ struct Memory {
     arena: Arena,
     kv: KvShape,
     states: Option<States>,
+    /// Hidden states for guesses; `None` if the share lacks the block behind the last layer, or a team has it.
+    next: Option<NextPlaces>,
 }
 
 fn allocate(model: &Model, plan: &Plan, team: Option<&Team>) -> Result<Memory, StartError> {
@@ -580,7 +586,8 @@ fn allocate(model: &Model, plan: &Plan, team: Option<&Team>) -> Result<Memory, S
     let bytes = plan.team_bytes(model.header(), model.share(), team).map_err(StartError::Plan)?;
     let arena = heap::may_fail(|| Arena::new(bytes)).map_err(StartError::Memory)?;
     let states = States::new(header, layers, plan);
-    Ok(Memory { arena, kv: kv_shape(model, plan, team), states })
+    let next = NextPlaces::new(header, model.share(), plan).filter(|_| team.is_none());
+    Ok(Memory { arena, kv: kv_shape(model, plan, team), states, next })
 }
 
 fn kv_shape(model: &Model, plan: &Plan, team: Option<&Team>) -> KvShape {

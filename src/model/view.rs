@@ -91,6 +91,16 @@ impl Model {
         self.view_of(share)
     }
 
+    /// A view of the whole model and of the block behind its last layer, see
+    /// [`Header::next_layer`]; `None` if the file lacks one of them.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped or was written to.
+    pub fn with_next(&self) -> io::Result<Option<Model>> {
+        let is_there = self.header().share.is_none() && self.header().next_layer().is_some();
+        is_there.then(|| self.view_of(Share::with_next(self.header()))).transpose()
+    }
+
     /// A view of the weights of `share`, which the file must hold. The share may have no layers.
     ///
     /// # Errors

@@ -19,8 +19,8 @@ impl Pass<'_> {
         needs_all: bool,
         buffers: &mut Buffers<'_>,
     ) -> Result<(), ForwardError> {
-        let layers = self.model.share().layers.clone();
         let header = self.model.header();
+        let layers = self.model.share().own_layers(header);
         let first = (header.n_layers - header.features.more.n_shared_kv).max(layers.start);
         let n_wanted: usize = self.spans.iter().map(Span::n_wanted).sum();
         let is_thin = n_wanted < self.m && self.spans.len() <= SPANS_MAX;

@@ -4,6 +4,8 @@
 mod common;
 mod device;
 mod golden;
+#[cfg(feature = "pickle")]
+mod next;
 mod ring;
 #[cfg(feature = "pickle")]
 mod turns;

@@ -107,7 +107,7 @@ pub(in crate::cli) struct Run {
     pub(super) seed: u64,
     /// source of guesses of the next tokens, which save time and change no text: auto (the text so far), a
     /// smaller model's file (and the text so far), or off
-    #[argh(option, from_str_fn(draft::parse), default = "Draft::Ngrams")]
+    #[argh(option, from_str_fn(draft::parse), default = "Draft::Auto")]
     pub(super) draft: Draft,
     /// board that guesses with a smaller model, and leaves this one's cores free: a name in the ring file, or
     /// HOST[:PORT] (9997); it runs `leap worker --draft-model` with the same --key

@@ -53,7 +53,7 @@ impl Header {
 
     /// Number of layers of the whole model that may have a tensor of `kind`.
     fn n_layers_of_whole(&self, kind: TensorKind) -> usize {
-        if kind.is_per_layer() { self.n_layers } else { 1 }
+        if kind.is_per_layer() { self.n_layers_and_next() } else { 1 }
     }
 
     /// Length of the block of types in a file; 0 if it has none.

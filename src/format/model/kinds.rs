@@ -146,6 +146,14 @@ pub enum TensorKind {
     PooledIn,
     /// Second dense layer behind pooling.
     PooledOut,
+    /// Projection from an embedding and a hidden state, side by side, to the input of the block behind the last layer.
+    NextJoin,
+    /// Norm of that embedding.
+    NextEmbeddingNorm,
+    /// Norm of that hidden state.
+    NextHiddenNorm,
+    /// Norm of that block's output, before the classifier.
+    NextNorm,
 }
 
 /// Use of a tensor, which decides how it is stored.
@@ -186,7 +194,7 @@ struct TensorSpec {
 use TensorKind::*;
 use TensorRole::{Matrix, Vector};
 
-static TABLE: [TensorSpec; 68] = [
+static TABLE: [TensorSpec; 72] = [
     in_each_layer(AttentionNorm, "attention_norm", Vector, |h| (1, h.dim)),
     in_each_layer(FfnNorm, "ffn_norm", Vector, |h| (1, h.dim)),
     once(FinalNorm, "final_norm", Vector, |h| (1, h.dim)).present_if(|h| !is_encoder(h)),
@@ -314,6 +322,12 @@ static TABLE: [TensorSpec; 68] = [
         .present_if(|h| dense_dim(h) > 0),
     once(PooledOut, "pooled_out", TensorRole::Router, |h| (h.dim, dense_dim(h)))
         .present_if(|h| dense_dim(h) > 0),
+    in_each_layer(NextJoin, "next_join", Matrix, |h| (h.dim, h.dim.saturating_mul(2)))
+        .present_if(has_next),
+    in_each_layer(NextEmbeddingNorm, "next_embedding_norm", Vector, |h| (1, h.dim))
+        .present_if(has_next),
+    in_each_layer(NextHiddenNorm, "next_hidden_norm", Vector, |h| (1, h.dim)).present_if(has_next),
+    in_each_layer(NextNorm, "next_norm", Vector, |h| (1, h.dim)).present_if(has_next),
 ];
 
 fn is_encoder(header: &Header) -> bool {
@@ -361,6 +375,10 @@ fn has_inputs(header: &Header) -> bool {
 
 fn input_dim(header: &Header) -> usize {
     header.features.more.layer_input_dim
+}
+
+fn has_next(header: &Header) -> bool {
+    header.features.more.has_next
 }
 
 fn has_expert_biases(header: &Header) -> bool {
@@ -463,6 +481,11 @@ impl TensorKind {
         )
     }
 
+    /// Whether only the block behind the last layer has this kind.
+    pub fn is_of_next(self) -> bool {
+        matches!(self, NextJoin | NextEmbeddingNorm | NextHiddenNorm | NextNorm)
+    }
+
     /// Whether the tensor is a vector, which is always f32.
     pub fn is_vector(self) -> bool {
         self.role() == Vector
@@ -483,6 +506,7 @@ impl Header {
     /// Whether `layer` has a tensor of `kind`, if the model has this kind.
     pub fn has_in(&self, kind: TensorKind, layer: usize) -> bool {
         match kind {
+            kind if kind.is_of_next() => self.next_layer() == Some(layer),
             DenseW1 | DenseW2 | DenseW3 => self.is_dense(layer) || is_parallel(self),
             kind if kind.is_of_mixture() => !self.is_dense(layer),
             kind if kind.is_of_attention() && self.mixer(layer).is_some() => false,

@@ -60,10 +60,10 @@ impl Header {
         self.features.recurrent.is_some()
     }
 
-    /// Parameters of `layer`. All layers of Llama and Mistral are alike; those of other families differ by
+    /// Parameters of `layer`, or of the block behind the last. All layers of Llama and Mistral are alike; those of other families differ by
     /// [`Features`](super::Features).
     pub fn layer(&self, layer: usize) -> LayerSpec {
-        assert!(layer < self.n_layers);
+        assert!(layer < self.n_layers_and_next());
         let features = &self.features;
         let window = self.sliding_window.filter(|_| !features.full_layers.contains(layer));
         let has_full_heads = self.has_full_heads(layer);

@@ -8,7 +8,7 @@ use crate::format::cursor::Cursor;
 pub(super) const MORE_LEN: usize = 32;
 
 /// Number of known flags.
-const FLAGS: u32 = 4;
+const FLAGS: u32 = 5;
 
 /// Features of layers that few families have. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -25,6 +25,10 @@ pub struct MoreFeatures {
     pub is_shared_expert: bool,
     /// Whether a shared expert's output is multiplied by the sigmoid of a gate.
     pub has_shared_gate: bool,
+    /// Whether a block behind the last layer guesses the token after the next: see [`Header::next_layer`].
+    ///
+    /// [`Header::next_layer`]: super::Header::next_layer
+    pub has_next: bool,
     /// Number of layers, the model's last, without keys and values: they use those of the last earlier layer that has
     /// a window, or has none, as they do.
     pub n_shared_kv: usize,
@@ -50,8 +54,13 @@ impl MoreFeatures {
     }
 
     pub(super) fn emit(&self) -> Vec<u8> {
-        let flags =
-            [self.value_norm, self.layer_scales, self.is_shared_expert, self.has_shared_gate];
+        let flags = [
+            self.value_norm,
+            self.layer_scales,
+            self.is_shared_expert,
+            self.has_shared_gate,
+            self.has_next,
+        ];
         let flags = flags.iter().rev().fold(0, |all, flag| all << 1 | u32::from(*flag));
         let heads = self.full_heads.map_or([0, 0], |of| [of.head_dim, of.n_kv_heads]);
         let sizes = [
@@ -89,6 +98,7 @@ impl MoreFeatures {
             parallel_ffn,
             is_shared_expert: flags & 4 != 0,
             has_shared_gate: flags & 8 != 0,
+            has_next: flags & 16 != 0,
             n_shared_kv,
             layer_input_dim,
             logit_cap,

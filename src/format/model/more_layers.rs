@@ -4,6 +4,7 @@ use super::features::Experts;
 use super::header::{HEAD_DIM_MAX, Header};
 use super::layer_set::LAYER_SET_MAX;
 use super::more_features::{FullHeads, MoreFeatures};
+use super::tensors::TensorId;
 use crate::format::FormatError;
 
 impl Header {
@@ -56,11 +57,27 @@ impl Header {
     /// not checked.
     pub fn kv_layer(&self, layer: usize) -> Option<usize> {
         let first_shared = self.n_layers - self.features.more.n_shared_kv.min(self.n_layers);
-        if layer < first_shared {
+        if layer < first_shared || layer >= self.n_layers {
             return Some(layer);
         }
         let is_full = |layer: usize| self.features.full_layers.contains(layer);
         (0..first_shared).rev().find(|own| is_full(*own) == is_full(layer))
+    }
+
+    /// Number of the block behind the last layer that guesses the token after the next (multi-token prediction,
+    /// arXiv:2404.19737), which has the tensors of a layer with attention and a few more. `None` if there is none.
+    pub fn next_layer(&self) -> Option<usize> {
+        self.features.more.has_next.then_some(self.n_layers)
+    }
+
+    /// Number of layers, and the block behind them if there is one.
+    pub fn n_layers_and_next(&self) -> usize {
+        self.n_layers + usize::from(self.features.more.has_next)
+    }
+
+    /// Whether tensor `id` belongs to the block behind the last layer.
+    pub fn is_of_next(&self, id: TensorId) -> bool {
+        id.kind.is_per_layer() && self.next_layer() == Some(id.layer)
     }
 
     /// Whether `layer` stores keys and values.
@@ -104,10 +121,12 @@ impl Header {
         self.check_full_heads()?;
         let of_experts = MoreFeatures {
             parallel_ffn,
-            is_shared_expert: true,
+            is_shared_expert: parallel_ffn.is_some(),
             has_shared_gate: self.features.more.has_shared_gate,
+            has_next: self.features.more.has_next,
             ..MoreFeatures::default()
         };
+        self.check_next(self.features.more != of_experts)?;
         let is_other = self.features.more.is_some() && self.features.more != of_experts;
         if is_other && self.has_state() {
             return unsupported("recurrent layers with features of other families");
@@ -145,6 +164,19 @@ impl Header {
                 Err(FormatError::field("width beside the mixture", width as u32, wanted))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Checks that the model can have the block behind its last layer; `is_other` says whether its layers have features
+    /// of few families besides.
+    fn check_next(&self, is_other: bool) -> Result<(), FormatError> {
+        let is_odd = is_other || self.sliding_window.is_some() || self.embedding().is_some();
+        match self.features.more.has_next && (is_odd || self.n_layers > LAYER_SET_MAX) {
+            true => Err(FormatError::Unsupported(
+                "a block behind the last layer of a model whose layers differ, or that has more than 256"
+                    .to_owned(),
+            )),
+            false => Ok(()),
         }
     }
 

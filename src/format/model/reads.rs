@@ -95,10 +95,12 @@ impl Header {
     /// and one encoding; the parts are in the order of [`WeightPart::ALL`].
     ///
     /// A token reads one row of the embedding, all rows of the classifier, which may be the same matrix, and in a mixture
-    /// the active experts. Keys and values of earlier tokens are not weights, and are not counted.
+    /// the active experts. Keys and values of earlier tokens are not weights, and are not counted; nor is the block
+    /// behind the last layer, which only drafts read.
     pub fn reads_per_token(&self, is_held: impl Fn(TensorId) -> bool) -> Vec<WeightRead> {
         let mut reads: Vec<WeightRead> = Vec::new();
-        for tensor in self.tensors().filter(|tensor| is_held(tensor.id)) {
+        let read = |tensor: &Tensor| is_held(tensor.id) && !self.is_of_next(tensor.id);
+        for tensor in self.tensors().filter(read) {
             let encoding = self.encoding(tensor.id);
             for (part, bytes) in self.parts_of(&tensor).into_iter().filter(|read| read.1 > 0) {
                 let is_same =
@@ -115,8 +117,11 @@ impl Header {
 
     /// Sum of [`Header::reads_per_token`].
     pub fn bytes_per_token(&self, is_held: impl Fn(TensorId) -> bool) -> u64 {
-        let tensors = self.tensors().filter(|tensor| is_held(tensor.id));
-        tensors.map(|tensor| self.bytes_per_token_of(&tensor)).fold(0, u64::saturating_add)
+        let read = |tensor: &Tensor| is_held(tensor.id) && !self.is_of_next(tensor.id);
+        self.tensors()
+            .filter(read)
+            .map(|tensor| self.bytes_per_token_of(&tensor))
+            .fold(0, u64::saturating_add)
     }
 
     /// Bytes of `tensor` that decoding one token reads.
@@ -153,7 +158,8 @@ impl Header {
             InputProjection | InputGate | InputOut => WeightPart::FeedForward,
             RouterNorm | ExpertScale => WeightPart::Router,
             TokenType | PositionTable => WeightPart::Embedding,
-            PooledIn | PooledOut => WeightPart::FeedForward,
+            PooledIn | PooledOut | NextJoin => WeightPart::FeedForward,
+            NextEmbeddingNorm | NextHiddenNorm | NextNorm => WeightPart::Norms,
             EmbeddingNorm | EmbeddingNormBias | AttentionNormBias | FfnNormBias => {
                 WeightPart::Norms
             }

@@ -199,7 +199,7 @@ impl Header {
         match &self.share {
             Some(share) if kind.is_per_layer() => share.layers.clone(),
             Some(share) => 0..usize::from(share.has_ends && self.has_rows_of(kind)),
-            None if kind.is_per_layer() => 0..self.n_layers,
+            None if kind.is_per_layer() => 0..self.n_layers_and_next(),
             None => 0..1,
         }
     }

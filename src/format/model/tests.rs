@@ -222,6 +222,7 @@ pub(super) fn unlike(weights: Weights) -> Header {
             parallel_ffn: None,
             is_shared_expert: false,
             has_shared_gate: false,
+            has_next: false,
             n_shared_kv: 2,
             layer_input_dim: 32,
             logit_cap: Some(30.0),

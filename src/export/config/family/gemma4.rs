@@ -32,6 +32,7 @@ pub(super) fn gemma4(
         parallel_ffn: None,
         is_shared_expert: false,
         has_shared_gate: false,
+        has_next: false,
         n_shared_kv,
         layer_input_dim: layer_input_dim?,
         logit_cap: settings.fields.number("final_logit_softcapping")?.map(|cap| cap as f32),

@@ -109,6 +109,11 @@ pub(super) fn qwen35(
             return Err(fields.bad(format!("nextn_predict_layers is {n}")));
         }
         header.n_layers -= n;
+        header.features.more.has_next = n == 1;
+    } else {
+        let has_own_ends = fields.flag("mtp_use_dedicated_embeddings")? == Some(true);
+        let n = fields.number("mtp_num_hidden_layers")?.unwrap_or(1.0);
+        header.features.more.has_next = n == 1.0 && !has_own_ends;
     }
     let interval = fields.size("full_attention_interval")?.unwrap_or(4);
     let usual = || (1..=header.n_layers).map(|layer| !layer.is_multiple_of(interval)).collect();
