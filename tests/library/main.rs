@@ -17,6 +17,8 @@ mod hostile;
 mod kv_quality;
 #[cfg(feature = "tools")]
 mod long_text;
+#[cfg(feature = "pickle")]
+mod next;
 mod prefixes;
 #[cfg(feature = "pickle")]
 mod recurrent;
