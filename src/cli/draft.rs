@@ -41,7 +41,7 @@ pub(super) struct Beside<'a> {
 
 pub(super) fn parse(value: &str) -> Result<Draft, String> {
     match value {
-        "" => Err("wanted auto, a model's file, or off".to_owned()),
+        "" => Err("wanted auto, ngram, a model's file, or off".to_owned()),
         "auto" => Ok(Draft::Auto),
         "ngram" => Ok(Draft::Ngrams),
         "off" => Ok(Draft::Off),

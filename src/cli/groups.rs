@@ -31,7 +31,7 @@ const SAMPLING: Group = Group {
         ("--top-p", "keep the most likely tokens with this probability (0.9)"),
         ("--top-k", "keep this many of the most likely tokens (0: all)"),
         ("--seed", "start of the random numbers (0: another one each time)"),
-        ("--draft", "guess ahead: auto, a smaller model's file, or off"),
+        ("--draft", "guess ahead: auto, ngram, a smaller model's file, or off"),
     ],
 };
 
@@ -100,7 +100,7 @@ const ANSWERS: Group = Group {
         ("--kv-memory", "memory for keys and values, as in 500M or 2G"),
         ("--prefix-cache", "folder that keeps prompts over restarts"),
         ("--chat-template", "chat template instead of the model's"),
-        ("--draft", "guess ahead: auto, a smaller model's file, or off"),
+        ("--draft", "guess ahead: auto, ngram, a smaller model's file, or off"),
     ],
 };
 

@@ -349,6 +349,7 @@ fn features(header: &Header) -> String {
         (features.more.is_shared_expert, "shared experts"),
         (is_beside, "dense layers beside mixtures"),
         (features.more.logit_cap.is_some(), "capped logits"),
+        (features.more.has_next, "guesses of the token after the next"),
     ];
     named(&names)
 }

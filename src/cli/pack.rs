@@ -33,6 +33,8 @@ impl Pack {
             batch: Some(1),
             threads: self.threads,
             isa: options::isa_from_environment()?,
+            // Runs with drafts need these weights packed too.
+            next: true,
             ..Options::default()
         };
         let mut engine = Engine::for_packing(model_files::open_whole(&path)?.into(), &options)

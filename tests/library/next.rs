@@ -169,22 +169,28 @@ fn guesses_go_on_behind_prompts_from_files() {
     let model = Arc::new(Model::open(&path).unwrap());
     let prompt: Vec<u32> = (0..300).map(|i| (i * 37 % 700) as u32).collect();
     let job = Job { n_predict: 60, stop_ids: vec![], ..Job::new(prompt) };
-    let run = |prefixes: bool| {
-        let mut engine = Engine::new(Arc::clone(&model), &options(1, 512)).unwrap();
+    let run = |prefixes: bool, next: bool| {
+        let options = Options { next, ..options(1, 512) };
+        let mut engine = Engine::new(Arc::clone(&model), &options).unwrap();
         if prefixes {
             engine.keep_prefixes(folder.path(), 1 << 30).unwrap();
         }
-        let heard = guessed(&mut engine, std::slice::from_ref(&job), DraftMode::Fixed(4)).remove(0);
+        let drafter = Box::new(NgramDrafter::new(1, 512)) as Box<dyn Drafter>;
+        let jobs = std::slice::from_ref(&job);
+        let heard = drafted(&mut engine, None, jobs, (drafter, DraftMode::Fixed(4))).remove(0);
         let figures = heard.figures.unwrap();
         (heard.ids.clone(), (figures.drafted, figures.accepted()), figures.prompt_tokens)
     };
-    let alone = run(false);
+    let alone = run(false, true);
     assert!(alone.1.1 > 10, "{:?}", alone.1);
-    // The first engine writes the files, the second reads them.
-    assert_eq!(run(true), alone);
-    let (ids, drafts, computed) = run(true);
-    assert_eq!((ids, drafts), (alone.0, alone.1));
-    assert!(computed < 150, "{computed} ids were computed again");
+    // Files of engines without the block lack its part, and are no files of an engine with it.
+    for next in [false, true] {
+        assert_eq!(run(true, next).0, alone.0);
+        let (ids, drafts, computed) = run(true, next);
+        assert_eq!(ids, alone.0);
+        assert!(computed < 150, "{computed} ids were computed again");
+        assert!(!next || drafts == alone.1, "{drafts:?}");
+    }
 }
 
 #[test]

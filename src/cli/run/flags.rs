@@ -105,8 +105,8 @@ pub(in crate::cli) struct Run {
     /// start of the random numbers (0: a different one each time)
     #[argh(option, default = "0")]
     pub(super) seed: u64,
-    /// source of guesses of the next tokens, which save time and change no text: auto (the text so far), a
-    /// smaller model's file (and the text so far), or off
+    /// source of guesses of the next tokens, which save time and change no text: auto (the text so far,
+    /// and the model's own block for that), ngram (the text so far), a smaller model's file (and the text so far), or off
     #[argh(option, from_str_fn(draft::parse), default = "Draft::Auto")]
     pub(super) draft: Draft,
     /// board that guesses with a smaller model, and leaves this one's cores free: a name in the ring file, or

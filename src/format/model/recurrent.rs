@@ -322,6 +322,41 @@ mod tests {
     }
 
     #[test]
+    fn the_block_behind_the_last_layer_has_tensors_of_its_own_that_shares_lack() {
+        for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, Weights::Ggml] {
+            let plain = recurrent(Mixer::DeltaRule(RULE), weights);
+            let mut header = plain.clone();
+            header.features.more.has_next = true;
+            let header = typed(header);
+            let bytes = file(&header);
+            assert_eq!(Header::parse(&bytes), Ok(header.clone()));
+            assert_eq!(header.n_tensors(), header.tensors().count());
+            let n = header.n_layers;
+            let kinds = |layer| {
+                let of = header
+                    .tensors()
+                    .filter(move |t| t.id.kind.is_per_layer() && t.id.layer == layer);
+                of.map(|t| t.id.kind).collect::<Vec<_>>()
+            };
+            // A layer with attention, and four more.
+            let own: Vec<TensorKind> =
+                kinds(n).into_iter().filter(|kind| !kind.is_of_next()).collect();
+            assert_eq!((own, kinds(n).len()), (kinds(1), kinds(1).len() + 4));
+            assert_eq!(header.bytes_per_token(|_| true), plain.bytes_per_token(|_| true));
+            let whole = Header { has_extension: true, ..header.clone() };
+            let part = whole.part(1..n, None, 7).unwrap();
+            assert!(part.header.tensors().all(|tensor| tensor.id.layer < n));
+            let all = whole.part(0..n, None, 7).unwrap();
+            assert_eq!(all.header.n_tensors(), header.n_tensors());
+        }
+        let mut header = recurrent(Mixer::DeltaRule(RULE), F32);
+        header.features.more.has_next = true;
+        header.sliding_window = Some(64);
+        let error = header.check().unwrap_err().to_string();
+        assert!(error.contains("a block behind the last layer"), "{error}");
+    }
+
+    #[test]
     fn impossible_recurrent_layers_are_refused_by_name() {
         let rules = [
             (DeltaRule { taps: 1, ..RULE }, "taps"),

@@ -305,7 +305,8 @@ fn hostile_values_of_features_of_few_families_are_refused_by_name() {
     let nan = f32::NAN.to_bits();
     for (at, value, word) in [
         (124, 0, "unknown fields"),
-        (288, 1 << 4, "flags 0x10 of further features"),
+        (288, 1 << 5, "flags 0x20 of further features"),
+        (288, 1 << 4 | 3, "a block behind the last layer"),
         (292, 0, "head_dim of full layers"),
         (292, 63, "head_dim of full layers"),
         (292, 514, "head_dim of full layers"),
