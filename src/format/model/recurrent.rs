@@ -324,7 +324,8 @@ mod tests {
     #[test]
     fn the_block_behind_the_last_layer_has_tensors_of_its_own_that_shares_lack() {
         for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, Weights::Ggml] {
-            let plain = recurrent(Mixer::DeltaRule(RULE), weights);
+            let plain =
+                Header { sliding_window: None, ..recurrent(Mixer::DeltaRule(RULE), weights) };
             let mut header = plain.clone();
             header.features.more.has_next = true;
             let header = typed(header);
