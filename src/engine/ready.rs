@@ -23,6 +23,12 @@ use crate::model::{
 };
 use crate::sampler::argmax;
 
+/// Last ids of a text that tell whether guesses are made among the first quarter of the vocabulary; the smallest such
+/// quarter; and the part of these ids, one of so many, that may lie outside it.
+const IDS_SEEN: usize = 64;
+const QUARTER_MIN: usize = 8192;
+const OTHERS_PART: usize = 8;
+
 /// A model ready to run, on this node or in a group that it leads, and its streams.
 pub struct Engine {
     /// The compute of this node.
@@ -186,11 +192,12 @@ impl Engine {
         out.clear();
         let [.., last] = ids else { return Ok(()) };
         let (mut token, mut span) = (*last, stream.span_of_guess());
+        let n_ids = n_ids_of_guesses(ids, self.header().vocab_size);
         if !self.guesses() || stream.pos() + 1 != ids.len() {
             return Ok(());
         }
         while out.len() < n && span.pos < stream.room().min(self.ctx_len()) {
-            let guessed = self.stage.transformer.guess(span, token, out.is_empty())?;
+            let guessed = self.stage.transformer.guess(span, token, (out.is_empty(), n_ids))?;
             let Some(id) = guessed.and_then(|logits| argmax(logits)) else { break };
             out.push(id);
             (token, span) = (id, Span { pos: span.pos + 1, ..span });
@@ -638,6 +645,18 @@ impl prefix::Files for Files<'_> {
     }
 }
 
+/// Number of ids, from the first on, that are guessed behind `ids`. In vocabularies of merges the first quarter has the
+/// frequent ones; where nearly all of a text's last ids are among them, guesses need not read the classifier's other rows.
+fn n_ids_of_guesses(ids: &[u32], vocab_size: usize) -> usize {
+    let quarter = vocab_size / 4;
+    let last = &ids[ids.len().saturating_sub(IDS_SEEN)..];
+    let n_others = last.iter().filter(|id| **id as usize >= quarter).count();
+    match quarter >= QUARTER_MIN && n_others * OTHERS_PART <= last.len() {
+        true => quarter,
+        false => vocab_size,
+    }
+}
+
 /// `model` with the block behind its last layer, if that is asked for and can be had.
 fn with_next(model: Arc<Model>, options: &Options) -> Result<Arc<Model>, EngineError> {
     let is_alone = options.device.choice == DeviceChoice::Cpu;
@@ -647,4 +666,23 @@ fn with_next(model: Arc<Model>, options: &Options) -> Result<Arc<Model>, EngineE
         false => None,
     };
     Ok(next.map_or(model, Arc::new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guesses_are_among_the_first_ids_where_a_text_has_no_others() {
+        let text = |n_others: usize| {
+            let ids = (0..100).map(|i| if i < 100 - n_others { 5 } else { 90_000 });
+            ids.collect::<Vec<u32>>()
+        };
+        assert_eq!(n_ids_of_guesses(&text(0), 200_000), 50_000);
+        assert_eq!(n_ids_of_guesses(&text(8), 200_000), 50_000);
+        assert_eq!(n_ids_of_guesses(&text(9), 200_000), 200_000);
+        // A small vocabulary is read whole.
+        assert_eq!(n_ids_of_guesses(&text(0), 32_000), 32_000);
+        assert_eq!(n_ids_of_guesses(&[], 200_000), 50_000);
+    }
 }

@@ -337,10 +337,8 @@ impl ExportPlan {
         if self.checkpoint.names().any(|name| own_ends.iter().any(|end| name.ends_with(end))) {
             return false;
         }
-        let mut next = self.header.tensors().filter(|tensor| self.header.is_of_next(tensor.id));
-        next.all(|tensor| {
-            self.place(tensor.id).names().iter().all(|name| self.checkpoint.has(name))
-        })
+        let is_there = |id| self.place(id).names().iter().all(|name| self.checkpoint.has(name));
+        self.header.ids_of_next().all(is_there)
     }
 
     fn source(&self, id: TensorId) -> Result<SourceTensor<'_>, ExportError> {

@@ -20,7 +20,7 @@ use super::pass::Pass;
 use super::plan::Plan;
 use super::state::REWIND_ROWS;
 use crate::arena::{Carver, Exhausted};
-use crate::format::model::{Header, TensorKind};
+use crate::format::model::{Header, PANEL_ROWS_MAX, TensorKind};
 use crate::kernels::MatrixDims;
 
 /// Hidden states that are kept of each stream: those of its last positions, since drafts may be rejected.
@@ -180,6 +180,24 @@ impl Pass<'_> {
         self.kernels.rms_norm(&buffers.x[..header.dim], weight, header.norm_eps, own);
         buffers.inputs.f32[..header.dim].copy_from_slice(own);
         true
+    }
+
+    /// Logits of the one row that has been through the block's norm, for about the first `n_ids` ids: whole panels of the
+    /// classifier.
+    pub(super) fn classify_first<'b>(&self, n_ids: usize, buffers: Buffers<'b>) -> &'b mut [f32] {
+        let (header, projector) = (self.model.header(), self.projector());
+        let n = match n_ids < header.vocab_size {
+            true => (n_ids / PANEL_ROWS_MAX * PANEL_ROWS_MAX).max(PANEL_ROWS_MAX),
+            false => header.vocab_size,
+        };
+        let n = n.min(header.vocab_size);
+        let Buffers { mut inputs, logits, .. } = buffers;
+        let classifier = self.matrix(header.classifier(), 0).slice_rows(0..n);
+        let dims = MatrixDims { rows: 1, k: header.dim };
+        let prepared = projector.prepare(&mut inputs, dims, &classifier, None);
+        let logits = &mut logits[..n];
+        projector.project(prepared, &[classifier], logits);
+        logits
     }
 
     /// Writes the block's inputs to `x`: of each row of the batch its embedding, joined with the hidden state that

@@ -39,7 +39,8 @@ fn run(of: &mut Transformer, (stream, pos): (usize, usize), ids: &[u32], wants: 
 
 fn guess(of: &mut Transformer, (stream, pos): (usize, usize), id: u32, is_first: bool) -> Vec<f32> {
     let span = Span { stream, pos, ..Span::EMPTY };
-    of.guess(span, id, is_first).unwrap().expect("the position before was computed").to_vec()
+    let found = of.guess(span, id, (is_first, usize::MAX)).unwrap();
+    found.expect("the position before was computed").to_vec()
 }
 
 /// The guesses behind `ids`, whose last one has not been computed, and their logits.
@@ -68,7 +69,7 @@ fn guesses_are_as_the_reference() {
             let mut found = transformer(&model, (Isa::Scalar, 1), KvKind::F32);
             // Nothing was computed before the first token.
             let first = Span::EMPTY;
-            assert!(found.guess(first, text[0], true).unwrap().is_none());
+            assert!(found.guess(first, text[0], (true, usize::MAX)).unwrap().is_none());
             for (pos, id) in text.iter().enumerate() {
                 if pos > 0 {
                     let logits = guess(&mut found, (0, pos), *id, true);
@@ -165,12 +166,18 @@ fn the_block_changes_no_logits() {
         let pool = Pool::new(&[0]).unwrap();
         let mut without = Transformer::new(Arc::clone(&model), kernels, pool, plan).unwrap();
         assert!(with.has_next() && !without.has_next());
-        assert!(without.guess(Span::EMPTY, 1, true).unwrap().is_none());
+        assert!(without.guess(Span::EMPTY, 1, (true, usize::MAX)).unwrap().is_none());
         for (at, size) in [(0, 50), (50, 1), (51, 40)] {
             let ids = &text[at..at + size];
             let found = run(&mut with, (0, at), ids, Wants::All);
             assert!(found == run(&mut without, (0, at), ids, Wants::All), "{checkpoint} at {at}");
             chain(&mut with, 0, &text[..at + size + 1], 5);
+            // Fewer ids have the same logits.
+            let (span, id) = (Span { pos: at + size, ..Span::EMPTY }, text[at + size]);
+            let all = guess(&mut with, (0, at + size), id, true);
+            let few = with.guess(span, id, (true, 300)).unwrap().unwrap();
+            assert_eq!(few.len(), 256);
+            assert!(bits(few) == bits(&all[..256]), "{checkpoint} at {at}");
         }
     }
 }

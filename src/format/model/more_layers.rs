@@ -75,6 +75,14 @@ impl Header {
         self.n_layers + usize::from(self.features.more.has_next)
     }
 
+    /// The tensors of that block.
+    #[cfg(feature = "tools")]
+    pub(crate) fn ids_of_next(&self) -> impl Iterator<Item = TensorId> + '_ {
+        let kinds = self.kinds().filter(|kind| kind.is_per_layer());
+        let all = kinds.filter_map(|kind| Some(TensorId { kind, layer: self.next_layer()? }));
+        all.filter(|id| self.has_in(id.kind, id.layer))
+    }
+
     /// Whether tensor `id` belongs to the block behind the last layer.
     pub fn is_of_next(&self, id: TensorId) -> bool {
         id.kind.is_per_layer() && self.next_layer() == Some(id.layer)

@@ -20,9 +20,10 @@ impl Transformer {
         self.memory.next = Some(places);
     }
 
-    /// Logits of the block, `[vocab_size]`, for the token behind `token`, which is at `span`'s only position. The stream
-    /// must hold all positions before. `is_first` says that the position before has been through the model's layers;
-    /// otherwise it was guessed by the last call. `None` if the hidden state that the block needs is not there.
+    /// Logits of the block for the token behind `token`, which is at `span`'s only position; those of the first `n_ids`
+    /// ids or a few less, at most `[vocab_size]`. The stream must hold all positions before. `is_first` says that the
+    /// position before has been through the model's layers; otherwise it was guessed by the last call. `None` if the
+    /// hidden state that the block needs is not there.
     ///
     /// # Errors
     /// If the position does not fit the plan.
@@ -33,7 +34,7 @@ impl Transformer {
         &mut self,
         span: Span,
         token: u32,
-        is_first: bool,
+        (is_first, n_ids): (bool, usize),
     ) -> Result<Option<&mut [f32]>, ForwardError> {
         let spans = [Span { n_rows: 1, wants: Wants::Last, ..span }];
         super::batch::check_spans(&spans, &self.plan)?;
@@ -44,6 +45,7 @@ impl Transformer {
         pass.embed(&[token], &mut buffers);
         let is_there = pass.run_next(layer, (&places, is_first), &mut buffers);
         self.memory.next = Some(places);
-        if is_there { self.classify_rows(1).map(Some) } else { Ok(None) }
+        let (pass, buffers) = self.begin(&[]);
+        Ok(is_there.then(|| pass.classify_first(n_ids, buffers)))
     }
 }
