@@ -1,14 +1,15 @@
 //! `--draft`: the source of drafts. It does not change texts.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::draft_node::{self, DraftNode};
 use super::model_files::{self, Loaded};
 use super::weights::{self, Words};
 use super::{Failure, note, options};
 use crate::engine::{
-    Cache, DRAFTS_MAX, DraftMode, Drafter, Engine, Huge, ModelDrafter, NgramDrafter, Options,
-    Scheduler, WeightsPlace,
+    Cache, DRAFTS_MAX, DraftMode, Drafter, Engine, Huge, Model, ModelDrafter, NgramDrafter,
+    Options, Scheduler, WeightsPlace,
 };
 use crate::fleet::interrupt::is_interrupted;
 use crate::ring::Address;
@@ -58,9 +59,17 @@ impl Draft {
         }
     }
 
-    /// Whether the model's own block guesses, if it has one and `node` is no board that does.
-    pub(super) fn loads_next(&self, node: Option<&Address>) -> bool {
-        matches!(self, Draft::Auto) && node.is_none()
+    /// `model` with its own block that guesses, if it has one and that is to draft. `is_alone` says that the CPUs of this
+    /// machine compute the whole model.
+    pub(super) fn with_next(
+        &self,
+        model: Arc<Model>,
+        is_alone: bool,
+    ) -> Result<Arc<Model>, Failure> {
+        match matches!(self, Draft::Auto) && is_alone {
+            true => model_files::with_next(model),
+            false => Ok(model),
+        }
     }
 
     /// Refuses options that contradict a draft node, if there is one.

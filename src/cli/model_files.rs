@@ -13,7 +13,7 @@ use super::{convert, names};
 use crate::format::model::Header;
 use crate::format::tokenizer::fingerprint;
 use crate::format::{ChatTemplate, FormatError, foreign_kind, stand_in};
-use crate::model::Model;
+use crate::model::{Model, Share};
 use crate::sys::file::read_file;
 use crate::tokenizer::Tokenizer;
 
@@ -116,6 +116,15 @@ pub(super) fn model(path: Option<&Path>) -> Result<Model, Failure> {
 /// The model at `path`, which must have all its layers.
 pub(super) fn open_whole(path: &Path) -> Result<Model, Failure> {
     Model::open(path).map_err(|e| load_failure(&e))
+}
+
+/// `model` with the block behind its last layer that guesses, if it is a whole model that has one.
+pub(super) fn with_next(model: Arc<Model>) -> Result<Arc<Model>, Failure> {
+    if *model.share() != Share::whole(model.header()) {
+        return Ok(model);
+    }
+    let next = model.with_next().map_err(|e| Failure::runtime(&e))?;
+    Ok(next.map_or(model, Arc::new))
 }
 
 /// The tokenizer of the model at `model`: the given one, else the one beside the model.

@@ -33,12 +33,11 @@ impl Pack {
             batch: Some(1),
             threads: self.threads,
             isa: options::isa_from_environment()?,
-            // Runs with drafts need these weights packed too.
-            next: true,
             ..Options::default()
         };
-        let mut engine = Engine::for_packing(model_files::open_whole(&path)?.into(), &options)
-            .map_err(options::engine_failure)?;
+        // Runs with drafts need the weights of the model's own block packed too.
+        let model = model_files::with_next(model_files::open_whole(&path)?.into())?;
+        let mut engine = Engine::for_packing(model, &options).map_err(options::engine_failure)?;
         if engine.model().packed_for().is_some() {
             let (model, isa) = (path.display(), engine.isa().name());
             note(&format!("leap: {model} is packed for {isa} kernels already; nothing to do"));

@@ -26,7 +26,7 @@ use super::words::Line;
 use super::{Failure, options, overwritten, ring, warn};
 #[cfg(feature = "tools")]
 use super::{names, note};
-use crate::engine::{DeviceOptions, Engine, Options, Scheduler};
+use crate::engine::{DeviceChoice, DeviceOptions, Engine, Options, Scheduler};
 use crate::fleet::boards::Boards;
 use crate::fleet::gather::gather;
 use crate::fleet::interrupt::is_interrupted;
@@ -63,6 +63,7 @@ impl Run {
         gathered.map_err(|e| failure(by, e))?;
         let (master, mut loaded) = ring::load(&settings, &place, self.tokenizer.as_deref())?;
         loaded.choose_template(self.chat_template.as_ref())?;
+        loaded.model = self.draft.with_next(loaded.model, self.is_alone(&settings.boards))?;
         overwritten::watch(self.model.as_deref(), &loaded.model);
         let mut engine = engine(&loaded, &master.options(options), self.quiet)?;
         master.prepare(&mut engine).map_err(|e| failure(by, e))?;
@@ -135,9 +136,14 @@ impl Run {
             max_logits: Some(self.draft.max_logits(self.streams.unwrap_or(1))),
             kv: self.kv,
             device: self.device_options(),
-            next: self.draft.loads_next(self.draft_node.as_ref()),
             ..options::of_cores(self.threads, self.cores.as_ref())?
         })
+    }
+
+    /// Whether this machine's CPUs alone compute the model and draft.
+    fn is_alone(&self, boards: &Boards) -> bool {
+        let has_device = self.device != DeviceChoice::Cpu;
+        *boards == Boards::Alone && self.draft_node.is_none() && !has_device
     }
 
     /// The device beside the CPUs.

@@ -290,6 +290,7 @@ impl Serve {
         gathered.map_err(|e| boards::failure(by, e))?;
         let (master, mut loaded) = ring::load(&settings, &place, self.tokenizer.as_deref())?;
         loaded.choose_template(self.chat_template.as_ref())?;
+        loaded.model = self.draft.with_next(loaded.model, !has_boards && self.is_plain())?;
         overwritten::watch(place.model.as_deref(), &loaded.model);
         let (listeners, _files) = self.listeners(&keys)?;
         let engine = Engine::new(loaded.model.clone(), &master.options(options));
@@ -340,6 +341,11 @@ impl Serve {
         if !self.quiet {
             introduce(who, options, what);
         }
+    }
+
+    /// Whether no device and no board that guesses is asked for.
+    fn is_plain(&self) -> bool {
+        self.draft_node.is_none() && self.device == DeviceChoice::Cpu
     }
 
     /// Whether the model is one of embeddings, which this board computes alone.
@@ -436,6 +442,7 @@ impl Serve {
             kv_memory: self.kv_memory,
             budget: self.memory.unwrap_or_else(served_models::default_budget),
             stalls: self.stalls(),
+            guesses: matches!(draft, Draft::Auto),
             drafts: Box::new(move |scheduler, engine| draft.begin_alone(scheduler, engine)),
             prefixes: self.prefix_cache.clone().map(|folder| (folder, self.prefix_cache_size)),
             is_quiet: self.quiet,
@@ -596,7 +603,6 @@ impl Serve {
             n_streams: Some(n_streams),
             max_logits: Some(self.draft.max_logits(n_streams)),
             kv: self.kv,
-            next: self.draft.loads_next(self.draft_node.as_ref()),
             device: DeviceOptions { choice: self.device.clone(), memory: self.gpu_memory },
             kv_memory: match self.kv_memory {
                 Some(bytes) => KvMemory::Bytes(bytes),

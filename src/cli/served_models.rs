@@ -48,6 +48,8 @@ pub(super) struct Settings {
     pub(super) budget: u64,
     pub(super) stalls: StallLimit,
     pub(super) drafts: BeginDrafts,
+    /// Whether models are loaded with their own blocks that guess.
+    pub(super) guesses: bool,
     /// Folder for keys and values of prompts, and the most bytes in it.
     pub(super) prefixes: Option<(PathBuf, Option<u64>)>,
     pub(super) is_quiet: bool,
@@ -327,7 +329,7 @@ impl ServedModels {
             return Ok((options, weight_bytes(header).saturating_add(buffers as u64)));
         }
         let (plan, weights) = (options.plan(header), weight_bytes(header));
-        let whole = match options.next {
+        let whole = match self.settings.guesses {
             true => Share::with_next(header),
             false => Share::whole(header),
         };
@@ -369,7 +371,11 @@ impl ServedModels {
             weights::prepare_embedder(&mut embedder, &place, words)?;
             Machine::Embeds(Box::new(embedder))
         } else {
-            let engine = Engine::new(Arc::clone(&model), &options);
+            let model = match self.settings.guesses {
+                true => model_files::with_next(Arc::clone(&model))?,
+                false => Arc::clone(&model),
+            };
+            let engine = Engine::new(model, &options);
             let mut engine = engine.map_err(options::engine_failure)?;
             weights::prepare(&mut engine, &place, words)?;
             if let Some((folder, size)) = prefixes {

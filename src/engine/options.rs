@@ -119,9 +119,6 @@ pub struct Options {
     pub huge: Huge,
     /// The device beside the CPUs.
     pub device: DeviceOptions,
-    /// Whether the block behind the model's last layer is loaded, which guesses the token after the next. Models without
-    /// one, shares of models, and models with a device beside the CPUs do without.
-    pub next: bool,
 }
 
 impl Options {

@@ -9,7 +9,7 @@ use super::backend::{Backend, Local, Logits};
 use super::device;
 use super::error::{EngineError, StepError};
 use super::forks::Forks;
-use super::options::{DeviceChoice, Options};
+use super::options::Options;
 use super::own_stage::OwnStage;
 use super::pages::PageFigures;
 use super::prefix::{self, Kept, Store};
@@ -18,8 +18,8 @@ use super::weights::{Listener, WeightsPlace};
 use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
 use crate::model::{
-    Batch, ForwardError, Model, OpenDevice, PackError, PackReport, Plan, Share, Span, Stage,
-    StageInfo, StartError, Transformer, Wants,
+    Batch, ForwardError, Model, OpenDevice, PackError, PackReport, Plan, Span, Stage, StageInfo,
+    StartError, Transformer, Wants,
 };
 use crate::sampler::argmax;
 
@@ -76,7 +76,6 @@ impl Engine {
     /// # Errors
     /// If `options` do not fit the model or the machine.
     pub fn for_packing(model: Arc<Model>, options: &Options) -> Result<Engine, EngineError> {
-        let model = with_next(model, options)?;
         let mut plan = options.plan(model.header());
         plan.kv_pages = options.kv_memory.pages(&plan, &model);
         let kernels = Engine::kernels(Some(&model), options.isa)?;
@@ -173,7 +172,8 @@ impl Engine {
         self.backend.reopen(&mut self.stage)
     }
 
-    /// Whether the block behind the model's last layer is loaded, see [`Options::next`].
+    /// Whether the model was given with the block behind its last layer, see [`Model::with_next`], and this board alone
+    /// computes it.
     pub fn guesses(&self) -> bool {
         self.stage.team.is_none() && self.stage.transformer.has_next()
     }
@@ -655,17 +655,6 @@ fn n_ids_of_guesses(ids: &[u32], vocab_size: usize) -> usize {
         true => quarter,
         false => vocab_size,
     }
-}
-
-/// `model` with the block behind its last layer, if that is asked for and can be had.
-fn with_next(model: Arc<Model>, options: &Options) -> Result<Arc<Model>, EngineError> {
-    let is_alone = options.device.choice == DeviceChoice::Cpu;
-    let is_whole = *model.share() == Share::whole(model.header());
-    let next = match options.next && is_alone && is_whole {
-        true => model.with_next().map_err(|error| EngineError::Start(StartError::Share(error)))?,
-        false => None,
-    };
-    Ok(next.map_or(model, Arc::new))
 }
 
 #[cfg(test)]

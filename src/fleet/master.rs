@@ -75,11 +75,9 @@ impl<'a> Master<'a> {
 
     /// The options of the master's engine: those of its user, else the ring's.
     pub(crate) fn options(&self, options: Options) -> Options {
-        let options = Options { next: options.next && self.team.is_none(), ..options };
         let Some(board) = &self.ring else { return options };
         let (batch, threads) = (options.batch.or(Some(BATCH)), options.threads);
-        let threads = threads.or_else(|| board.threads());
-        Options { batch, threads, next: false, ..options }
+        Options { batch, threads: threads.or_else(|| board.threads()), ..options }
     }
 
     /// Prepares the weights.

@@ -5,7 +5,7 @@ use half::f16;
 use super::Share;
 use super::inputs::Inputs;
 use super::kv_kind::KvKind;
-use super::next::NextBuffers;
+use super::next_buffers::NextBuffers;
 use super::plan::{Plan, PlanError};
 use super::recurrent_buffers::RecurrentBuffers;
 use super::routes::Routes;
@@ -23,12 +23,13 @@ pub(super) enum KvValues<'a> {
     Int8(&'a mut [KvLine]),
 }
 
-/// Values of each row that all layers read.
+/// Values of each row beside those that layers compute.
 pub(super) struct RowTables<'a> {
     /// RoPE cosines and sines, `[batch, rotary_dim_max / 2]` each.
     pub(super) angles: [&'a mut [f32]; 2],
     /// Inputs of all layers, `[batch, layer_inputs]`, and behind them room for one row; empty if there are none.
     pub(super) layer_inputs: &'a mut [f32],
+    pub(super) next: NextBuffers<'a>,
 }
 
 /// Everything a forward pass writes.
@@ -53,7 +54,6 @@ pub(super) struct Buffers<'a> {
     /// is no team.
     pub(super) acts: &'a mut [f32],
     pub(super) recurrent: RecurrentBuffers<'a>,
-    pub(super) next: NextBuffers<'a>,
     pub(super) kv: KvValues<'a>,
 }
 
@@ -109,15 +109,17 @@ fn gate_up_dim(header: &Header) -> usize {
 
 impl<'a> RowTables<'a> {
     fn carve(
-        header: &Header,
-        max_batch: usize,
+        (header, share): (&Header, &Share),
+        plan: &Plan,
         carver: &mut Carver<'a>,
     ) -> Result<RowTables<'a>, Exhausted> {
+        let max_batch = plan.max_batch;
         let pairs = max_batch.saturating_mul(header.rotary_dim_max() / 2);
         let inputs = max_batch.saturating_add(1).saturating_mul(header.layer_inputs());
         Ok(RowTables {
             angles: [carver.take("cos", pairs)?, carver.take("sin", pairs)?],
             layer_inputs: carver.take("layers' inputs", inputs)?,
+            next: NextBuffers::carve(header, share, plan, carver)?,
         })
     }
 }
@@ -146,12 +148,11 @@ impl<'a> Buffers<'a> {
             delta: carver.take("delta", rows(header.dim))?,
             inputs: Inputs::carve(header, rows_or_experts, carver)?,
             routes: Routes::carve(header, plan.max_batch, carver)?,
-            tables: RowTables::carve(header, plan.max_batch, carver)?,
+            tables: RowTables::carve((header, share), plan, carver)?,
             logits: carver.take("logits", logits.saturating_mul(header.vocab_size))?,
             part: carver.take("a node's part", part)?,
             acts: carver.take("gathered inputs", acts)?,
             recurrent: RecurrentBuffers::carve(state, (header.dim, plan.max_batch), carver)?,
-            next: NextBuffers::carve(header, share, plan, carver)?,
             kv: match plan.kv {
                 KvKind::F16 => KvValues::F16(carver.take("KV cache", kv_units)?),
                 KvKind::F32 => KvValues::F32(carver.take("KV cache", kv_units)?),
@@ -169,8 +170,8 @@ impl<'a> Buffers<'a> {
         }
         let Buffers { x, qkv, gate_up, delta, inputs, routes, tables, logits, part, acts, .. } =
             self;
-        let Buffers { recurrent, next, kv, .. } = self;
-        let RowTables { angles: [cos, sin], layer_inputs } = tables;
+        let Buffers { recurrent, kv, .. } = self;
+        let RowTables { angles: [cos, sin], layer_inputs, next } = tables;
         Buffers {
             x: rest(x, first, max_batch),
             qkv,
@@ -188,14 +189,14 @@ impl<'a> Buffers<'a> {
             },
             tables: RowTables {
                 angles: [rest(cos, first, max_batch), rest(sin, first, max_batch)],
-                // Models of teams have none.
+                // Models of teams have none of these.
                 layer_inputs,
+                next: next.whole(),
             },
             logits,
             part,
             acts: rest(acts, first, max_batch),
             recurrent: recurrent.whole(),
-            next: next.whole(),
             kv: match kv {
                 KvValues::F16(kv) => KvValues::F16(kv),
                 KvValues::F32(kv) => KvValues::F32(kv),

@@ -22,6 +22,7 @@ mod layer_inputs;
 mod matrix;
 mod mixture;
 mod next;
+mod next_buffers;
 mod packed;
 mod packer;
 #[cfg(feature = "gpu")]

@@ -16,49 +16,11 @@
 use super::Share;
 use super::batch::Span;
 use super::buffers::Buffers;
+use super::next_buffers::KEPT;
 use super::pass::Pass;
 use super::plan::Plan;
-use super::state::REWIND_ROWS;
-use crate::arena::{Carver, Exhausted};
 use crate::format::model::{Header, PANEL_ROWS_MAX, TensorKind};
 use crate::kernels::MatrixDims;
-
-/// Hidden states that are kept of each stream: those of its last positions, since drafts may be rejected.
-const KEPT: usize = REWIND_ROWS;
-
-/// Buffers of the block; empty if the share lacks it.
-pub(super) struct NextBuffers<'a> {
-    /// Embeddings of the batch, `[batch, dim]`.
-    embedded: &'a mut [f32],
-    /// Room for the batch's rows, `[batch, dim]`.
-    rows: &'a mut [f32],
-    /// Final hidden states of the streams' last positions, `[n_streams, KEPT, dim]`.
-    kept: &'a mut [f32],
-}
-
-impl<'a> NextBuffers<'a> {
-    pub(super) fn carve(
-        header: &Header,
-        share: &Share,
-        plan: &Plan,
-        carver: &mut Carver<'a>,
-    ) -> Result<NextBuffers<'a>, Exhausted> {
-        let dim = if share.has_next(header) { header.dim } else { 0 };
-        let rows = plan.max_batch.saturating_mul(dim);
-        let kept = plan.n_streams.saturating_mul(KEPT).saturating_mul(dim);
-        Ok(NextBuffers {
-            embedded: carver.take("embeddings for guesses", rows)?,
-            rows: carver.take("rows beside guesses", rows)?,
-            kept: carver.take("hidden states for guesses", kept)?,
-        })
-    }
-
-    /// The buffers, borrowed for a shorter time.
-    pub(super) fn whole(&mut self) -> NextBuffers<'_> {
-        let NextBuffers { embedded, rows, kept } = self;
-        NextBuffers { embedded, rows, kept }
-    }
-}
 
 /// Positions whose hidden states are kept.
 pub(super) struct NextPlaces {
@@ -126,7 +88,7 @@ enum Hidden {
 impl Pass<'_> {
     /// Remembers the embeddings of the batch, which are in `x`.
     pub(super) fn remember_embeddings(&self, buffers: &mut Buffers<'_>) {
-        let Buffers { x, next, .. } = buffers;
+        let (x, next) = (&*buffers.x, &mut buffers.tables.next);
         if !next.embedded.is_empty() {
             let n = self.m * self.model.header().dim;
             next.embedded[..n].copy_from_slice(&x[..n]);
@@ -143,16 +105,16 @@ impl Pass<'_> {
         let dim = self.model.header().dim;
         let n = self.m * dim;
         self.normalise(buffers.x[..n].chunks_exact(dim), buffers.delta);
-        buffers.next.rows[..n].copy_from_slice(&buffers.x[..n]);
+        buffers.tables.next.rows[..n].copy_from_slice(&buffers.x[..n]);
         self.join(layer, &|row| places.hidden_for(row, self.spans), buffers);
         for (place, row) in places.keep(self.spans) {
             let hidden = &buffers.delta[row * dim..][..dim];
-            buffers.next.kept[place * dim..][..dim].copy_from_slice(hidden);
+            buffers.tables.next.kept[place * dim..][..dim].copy_from_slice(hidden);
         }
         self.turn(layer, &mut None, buffers);
         let (attention, own_layer) = self.prepare_attention(layer, buffers);
         attention.store_all(self.pool, own_layer, buffers);
-        buffers.x[..n].copy_from_slice(&buffers.next.rows[..n]);
+        buffers.x[..n].copy_from_slice(&buffers.tables.next.rows[..n]);
     }
 
     /// Computes the block on one row, whose embedding is in `x`. Writes its output, behind its norm, to the classifier's
@@ -176,7 +138,7 @@ impl Pass<'_> {
             return false;
         }
         let weight = self.model.vector(TensorKind::NextNorm, layer);
-        let own = &mut buffers.next.rows[..header.dim];
+        let own = &mut buffers.tables.next.rows[..header.dim];
         self.kernels.rms_norm(&buffers.x[..header.dim], weight, header.norm_eps, own);
         buffers.inputs.f32[..header.dim].copy_from_slice(own);
         true
@@ -212,8 +174,8 @@ impl Pass<'_> {
         let (dim, eps, kernels) = (header.dim, header.norm_eps, self.kernels);
         let [of_embedding, of_hidden] = [TensorKind::NextEmbeddingNorm, TensorKind::NextHiddenNorm]
             .map(|kind| self.model.vector(kind, layer));
-        let Buffers { x, delta, inputs, next, .. } = buffers;
-        let (delta, next) = (&**delta, &*next);
+        let Buffers { x, delta, inputs, tables, .. } = buffers;
+        let (delta, next) = (&**delta, &tables.next);
         let fill = |row: usize, out: &mut [f32]| {
             let (embedded, joined) = out.split_at_mut(dim);
             kernels.rms_norm(&next.embedded[row * dim..][..dim], of_embedding, eps, embedded);

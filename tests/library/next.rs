@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use leap::engine::{DraftMode, Drafter, Engine, Job, KvMemory, Model, NgramDrafter, Options};
@@ -103,9 +103,15 @@ fn options(n_streams: usize, kv_tokens: usize) -> Options {
         ctx_len: Some(512),
         threads: Some(2),
         kv_memory: KvMemory::Tokens(kv_tokens),
-        next: true,
         ..Options::default()
     }
+}
+
+/// The model at `path`, without its block and with it.
+fn both(path: &Path) -> [Arc<Model>; 2] {
+    let model = Model::open(path).unwrap();
+    let next = model.with_next().unwrap().expect("the file has the block");
+    [model, next].map(Arc::new)
 }
 
 /// Prompts, many of which begin alike.
@@ -132,13 +138,12 @@ fn guessed(engine: &mut Engine, jobs: &[Job], mode: DraftMode) -> Vec<Heard> {
 #[test]
 fn guesses_change_no_text() {
     let folder = Folder::new();
-    let model = Arc::new(Model::open(&guessable(&folder)).unwrap());
+    let [without, model] = both(&guessable(&folder));
     let jobs = jobs(&model, 24, 3);
     let wanted: Vec<Vec<u32>> = jobs
         .iter()
         .map(|job| {
-            let options = Options { next: false, ..options(1, 512) };
-            let mut engine = Engine::new(Arc::clone(&model), &options).unwrap();
+            let mut engine = Engine::new(Arc::clone(&without), &options(1, 512)).unwrap();
             assert!(!engine.guesses());
             crate::common::jobs::answers(&mut engine, std::slice::from_ref(job)).remove(0).0
         })
@@ -165,13 +170,12 @@ fn guesses_change_no_text() {
 #[test]
 fn guesses_go_on_behind_prompts_from_files() {
     let folder = Folder::new();
-    let path = guessable(&folder);
-    let model = Arc::new(Model::open(&path).unwrap());
+    let models = both(&guessable(&folder));
     let prompt: Vec<u32> = (0..300).map(|i| (i * 37 % 700) as u32).collect();
     let job = Job { n_predict: 60, stop_ids: vec![], ..Job::new(prompt) };
     let run = |prefixes: bool, next: bool| {
-        let options = Options { next, ..options(1, 512) };
-        let mut engine = Engine::new(Arc::clone(&model), &options).unwrap();
+        let model = Arc::clone(&models[usize::from(next)]);
+        let mut engine = Engine::new(model, &options(1, 512)).unwrap();
         if prefixes {
             engine.keep_prefixes(folder.path(), 1 << 30).unwrap();
         }
