@@ -158,6 +158,26 @@ impl Recorder<'_> {
         }
     }
 
+    /// Fills a memory with zeros.
+    pub(super) fn clear(&mut self, memory: &Memory) {
+        self.clear_part((memory, 0), memory.bytes / 4 * 4);
+    }
+
+    /// Fills `bytes` bytes from an offset in a memory on with zeros, in words.
+    ///
+    /// # Panics
+    /// If they do not lie in the memory, or are not whole words.
+    pub(super) fn clear_part(&mut self, (to, at): (&Memory, u64), bytes: u64) {
+        assert!(at.checked_add(bytes).is_some_and(|end| end <= to.bytes));
+        assert!(at.is_multiple_of(4) && bytes.is_multiple_of(4));
+        if bytes == 0 {
+            return;
+        }
+        // SAFETY: the buffer is being recorded, and the range lies in the memory's buffer.
+        unsafe { self.handle.device.cmd_fill_buffer(self.buffer, to.buffer, at, bytes, 0) };
+        self.barrier();
+    }
+
     /// Copies `bytes` bytes from an offset in one memory to an offset in another. They may not overlap.
     ///
     /// # Panics

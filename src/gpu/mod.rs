@@ -1,7 +1,8 @@
 //! Layers on a GPU, with the bits of the CPU's kernels, by Vulkan.
 //!
 //! A GPU computes the last layers of a model, as a [`Device`](crate::model::Device) of a
-//! [`Transformer`](crate::model::Transformer). Keys and values have the CPU's format, so pages pass both ways.
+//! [`Transformer`](crate::model::Transformer). Keys and values have the CPU's format, so pages pass both ways; so do states of
+//! recurrent layers.
 //!
 //! # Exactness
 //!
@@ -26,8 +27,10 @@ mod pass;
 mod pipelines;
 mod places;
 mod record;
+mod recurrent;
 mod room;
 mod self_test;
+mod states;
 mod support;
 mod tensors;
 #[cfg(test)]

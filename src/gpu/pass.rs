@@ -6,18 +6,20 @@ use std::sync::Arc;
 use super::commands::Commands;
 use super::device::Handle;
 use super::error::GpuError;
-use super::layer::{ATTENTION, Layer, feed_forward_kinds};
+use super::layer::{Layer, matrix_kinds};
 use super::pipelines::Pipelines;
 use super::places::Places;
 use super::record::On;
 use super::room::Room;
 use super::self_test::exact_pipelines;
+use super::states::{DeviceStates, layer_bytes};
 use super::support::unsupported;
 use super::tensors::{Layout, Loading, Tensor, Transfer};
 use crate::format::model::{Header, TensorId, TensorKind};
 use crate::kernels::KV_BLOCK;
 use crate::model::{
-    Device, ForwardError, Frequencies, KvPlace, Model, PageChange, Plan, Share, Span, StartError,
+    Device, ForwardError, Frequencies, KvPlace, Model, PageChange, PiecePlace, Plan, Share, Span,
+    StartError, StatePlace,
 };
 use crate::pool::Pool;
 
@@ -47,6 +49,8 @@ pub(crate) struct Gpu {
     classifier: Option<Tensor>,
     room: Room,
     places: Places,
+    /// States of recurrent layers; `None` in models without them.
+    states: Option<DeviceStates>,
     frequencies: Frequencies,
 }
 
@@ -105,7 +109,9 @@ impl Gpu {
         all.iter().try_for_each(|layer| layer.prepare(&mut pipelines, plan.kv))?;
         classifier.iter().try_for_each(|tensor| tensor.prepare(&mut pipelines, false))?;
         let room = Room::new(&handle, model.header(), plan, has_ends)?;
-        let places = Places::new(&handle, model.header(), layers, plan)?;
+        let places = Places::new(&handle, model.header(), layers.clone(), plan)?;
+        let on = (&mut commands, &pipelines);
+        let states = DeviceStates::new(&handle, on, (model.header(), layers), plan)?;
         let frequencies = Frequencies::new(model.header());
         Ok(Gpu {
             handle,
@@ -117,6 +123,7 @@ impl Gpu {
             classifier,
             room,
             places,
+            states,
             frequencies,
         })
     }
@@ -124,7 +131,7 @@ impl Gpu {
     /// Computes `layers`, counted from the first here, on `m` rows that attend to up to `blocks` blocks of positions. The
     /// first layer takes the rows from `room.exchange`, and the last one gives them back there.
     fn run(&mut self, layers: Range<usize>, m: usize, blocks: usize) -> Result<(), GpuError> {
-        let Gpu { commands, pipelines, room, places, layers: all, model, .. } = self;
+        let Gpu { commands, pipelines, room, places, states, layers: all, model, .. } = self;
         let bytes = 4 * (m * model.header().dim) as u64;
         commands.run(pipelines, |recorder| {
             if layers.start == 0 {
@@ -132,7 +139,7 @@ impl Gpu {
             }
             for index in layers.clone() {
                 let on = On { recorder: &mut *recorder, room, m, blocks };
-                all[index].record(on, places, index);
+                all[index].record(on, (places, states.as_ref()), index);
             }
             if layers.end == all.len() {
                 recorder.copy((&room.x, 0), (&room.exchange, 0), bytes);
@@ -140,16 +147,46 @@ impl Gpu {
         })
     }
 
+    /// Makes the states that `spans` continue and that are not there yet, and prepares their update.
+    fn begin_states(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
+        let failed = |error: GpuError| ForwardError::Device(error.to_string());
+        let Gpu { commands, pipelines, room, states: Some(states), layers, .. } = self else {
+            return Ok(());
+        };
+        states.begin(spans)?;
+        states.copy((commands, pipelines)).map_err(failed)?;
+        let mut done = 0;
+        while done < states.all.replays().len() {
+            done = states.fill_replays(done);
+            let states = &*states;
+            if states.is_idle() {
+                continue;
+            }
+            let replayed = commands.run(pipelines, |recorder| {
+                for (index, layer) in layers.iter().enumerate() {
+                    let on = On { recorder: &mut *recorder, room, m: 0, blocks: 0 };
+                    layer.replay(on, states, index);
+                }
+            });
+            replayed.map_err(failed)?;
+        }
+        states.all.replayed();
+        states.fill(spans);
+        Ok(())
+    }
+
     fn run_all(
         &mut self,
         spans: &[Span],
         x: &mut [f32],
         is_interrupted: Option<fn() -> bool>,
-    ) -> Result<bool, GpuError> {
+    ) -> Result<(), ForwardError> {
+        let failed = |error: GpuError| ForwardError::Device(error.to_string());
         let m: usize = spans.iter().map(|span| span.n_rows).sum();
         if m == 0 || self.layers.is_empty() {
-            return Ok(true);
+            return Ok(());
         }
+        self.begin_states(spans)?;
         self.room.tables.fill(self.model.header(), &self.frequencies, spans);
         self.places.write_tables();
         self.room.exchange.as_mut_slice()[..x.len()].copy_from_slice(x);
@@ -158,12 +195,14 @@ impl Gpu {
         let step = (ROWS_PER_SUBMISSION / m).max(1);
         for first in (0..self.layers.len()).step_by(step) {
             if is_interrupted.is_some_and(|is_interrupted| is_interrupted()) {
-                return Ok(false);
+                return Err(ForwardError::Interrupted);
             }
-            self.run(first..self.layers.len().min(first + step), m, blocks)?;
+            let layers = first..self.layers.len().min(first + step);
+            self.run(layers, m, blocks).map_err(failed)?;
         }
         x.copy_from_slice(&self.room.exchange.as_mut_slice()[..x.len()]);
-        Ok(true)
+        self.states.iter_mut().for_each(|states| states.all.end(spans));
+        Ok(())
     }
 
     fn multiply_classifier(&mut self, x: &[f32], logits: &mut [f32]) -> Result<(), GpuError> {
@@ -203,8 +242,11 @@ impl Device for Gpu {
         let mut layers = self.layers.iter();
         layers.try_for_each(|layer| layer.prepare(&mut self.pipelines, plan.kv)).map_err(failed)?;
         let room = Room::new(&self.handle, header, plan, share.has_ends).map_err(failed)?;
-        let places = Places::new(&self.handle, header, share.layers.clone(), plan);
-        (self.room, self.places) = (room, places.map_err(failed)?);
+        let layers = share.layers.clone();
+        let places = Places::new(&self.handle, header, layers.clone(), plan).map_err(failed)?;
+        let on = (&mut self.commands, &self.pipelines);
+        let states = DeviceStates::new(&self.handle, on, (header, layers), plan).map_err(failed)?;
+        (self.room, self.places, self.states) = (room, places, states);
         Ok(())
     }
 
@@ -214,11 +256,7 @@ impl Device for Gpu {
         x: &mut [f32],
         is_interrupted: Option<fn() -> bool>,
     ) -> Result<(), ForwardError> {
-        match self.run_all(spans, x, is_interrupted) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(ForwardError::Interrupted),
-            Err(error) => Err(ForwardError::Device(error.to_string())),
-        }
+        self.run_all(spans, x, is_interrupted)
     }
 
     fn classify(&mut self, x: &[f32], logits: &mut [f32]) -> Result<(), ForwardError> {
@@ -261,6 +299,42 @@ impl Device for Gpu {
         }
         transfer.send((commands, pipelines), bytes, (&places.kv, at)).is_ok()
     }
+
+    fn read_state(&mut self, part: StatePlace, out: &mut [u8]) -> bool {
+        let Gpu { commands, pipelines, transfer, states, model, .. } = self;
+        let layer = part.layer.checked_sub(model.share().layers.start);
+        let on = (transfer, commands, &*pipelines);
+        let states = states.as_ref().zip(layer);
+        states.is_some_and(|(states, layer)| states.read(on, StatePlace { layer, ..part }, out))
+    }
+
+    fn write_state(&mut self, part: StatePlace, bytes: &[u8]) -> bool {
+        let Gpu { commands, pipelines, transfer, states, model, .. } = self;
+        let layer = part.layer.checked_sub(model.share().layers.start);
+        let on = (transfer, commands, &*pipelines);
+        let states = states.as_mut().zip(layer);
+        states.is_some_and(|(states, layer)| states.write(on, StatePlace { layer, ..part }, bytes))
+    }
+
+    fn read_state_piece(&mut self, place: PiecePlace, out: &mut [u8]) -> bool {
+        let Gpu { commands, pipelines, transfer, states, model, .. } = self;
+        let layer = place.layer.checked_sub(model.share().layers.start);
+        let on = (transfer, commands, &*pipelines);
+        let states = states.as_ref().zip(layer);
+        states.is_some_and(|(states, layer)| {
+            states.read_piece(on, PiecePlace { layer, ..place }, out)
+        })
+    }
+
+    fn write_state_piece(&mut self, place: PiecePlace, first: usize, bytes: &[u8]) -> bool {
+        let Gpu { commands, pipelines, transfer, states, model, .. } = self;
+        let layer = place.layer.checked_sub(model.share().layers.start);
+        let on = (transfer, commands, &*pipelines);
+        let states = states.as_mut().zip(layer);
+        states.is_some_and(|(states, layer)| {
+            states.write_piece(on, PiecePlace { layer, ..place }, (first, bytes))
+        })
+    }
 }
 
 /// The last layers of the model that fit `memory` bytes beside their keys and values and the buffers.
@@ -276,10 +350,11 @@ fn fitting(model: &Model, plan: &Plan, memory: u64) -> Result<Share, GpuError> {
     let has_ends = whole.has_ends && take(classifier);
     let mut start = whole.layers.end;
     let bytes = |layer: usize| {
-        let kinds = ATTENTION.into_iter().chain(feed_forward_kinds(header, layer));
+        let kinds = matrix_kinds(header, layer).into_iter();
         let weights: u64 = kinds.map(|kind| tensor_bytes(header, kind, layer)).sum();
+        let states = header.mixer(layer).map_or(0, |_| layer_bytes(header, plan));
         let units = plan.kv_units(header, layer..layer + 1);
-        weights + (units * plan.kv.unit_bytes()) as u64
+        weights + states + (units * plan.kv.unit_bytes()) as u64
     };
     while start > whole.layers.start && take(bytes(start - 1)) {
         start -= 1;

@@ -66,6 +66,33 @@ pub(super) enum Shader {
     Choose,
     /// Weighted sums of experts' outputs.
     Mix,
+    /// Rows times gates.
+    Gate(GateForm),
+    /// Values that steer updates of states.
+    Controls,
+    /// Convolutions along rows.
+    Convolve,
+    /// Histories and journals of recurrent layers.
+    Keep,
+    /// Norms of the delta rule's queries and keys.
+    Keys,
+    /// Updates of states by the delta rule.
+    Delta,
+    /// Updates of states of state spaces.
+    Scan,
+}
+
+/// Forms of gates, numbered as in `shaders/gate.comp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum GateForm {
+    /// A product.
+    Plain = 0,
+    /// By the sigmoid of the gate.
+    Sigmoid = 1,
+    /// SwiGLU.
+    Silu = 2,
+    /// By the sigmoid of the one gate of a row.
+    OfRow = 3,
 }
 
 /// Pipelines, made when they are first asked for.
@@ -174,6 +201,13 @@ impl Shader {
             Shader::Add { .. } => include_bytes!("shaders/add.spv"),
             Shader::Choose => include_bytes!("shaders/choose.spv"),
             Shader::Mix => include_bytes!("shaders/mix.spv"),
+            Shader::Gate(_) => include_bytes!("shaders/gate.spv"),
+            Shader::Controls => include_bytes!("shaders/controls.spv"),
+            Shader::Convolve => include_bytes!("shaders/convolve.spv"),
+            Shader::Keep => include_bytes!("shaders/keep.spv"),
+            Shader::Keys => include_bytes!("shaders/keys.spv"),
+            Shader::Delta => include_bytes!("shaders/delta.spv"),
+            Shader::Scan => include_bytes!("shaders/scan.spv"),
         }
     }
 
@@ -189,6 +223,7 @@ impl Shader {
             Shader::Store { kv } | Shader::Attend { kv } => vec![number_of(kv)],
             Shader::AttendPart { kv, part } => vec![number_of(kv), part],
             Shader::Activate(activation) => vec![activation],
+            Shader::Gate(form) => vec![form as u32],
             _ => Vec::new(),
         };
         [vec![u32::from(is_fused)], own].concat()

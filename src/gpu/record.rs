@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::commands::Recorder;
 use super::error::GpuError;
-use super::pipelines::{Pipelines, Shader};
+use super::pipelines::{GateForm, Pipelines, Shader};
 use super::room::Room;
 use super::tensors::{Layout, PANEL_ROWS, Tensor};
 use crate::format::model::Activation;
@@ -123,6 +123,36 @@ struct AddPush {
     column: u32,
     stride: u32,
     factor: f32,
+    zero: u32,
+}
+
+/// Rows, their gates, and where the products go: an address, the width of rows, and the first column.
+#[derive(Clone, Copy)]
+pub(super) struct Gates {
+    pub(super) x: (u64, usize, usize),
+    pub(super) gates: (u64, usize, usize),
+    pub(super) y: (u64, usize, usize),
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct GatePush {
+    addresses: [u64; 3],
+    columns: u32,
+    /// Widths and first columns of rows, gates and products.
+    rows: [[u32; 2]; 3],
+    zero: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct NormPush {
+    x: u64,
+    weight: u64,
+    y: u64,
+    n: u32,
+    eps: f32,
+    weight_step: u32,
     zero: u32,
 }
 
@@ -268,6 +298,31 @@ impl On<'_, '_> {
         let shader = Shader::ProductF32 { by_expert: uses.is_some() };
         let n = uses.map_or(self.m, |uses| uses.n);
         self.recorder.dispatch(shader, &push, [rows.div_ceil(8), n]);
+    }
+
+    /// Multiplies `columns` columns of rows by their gates.
+    pub(super) fn gate(&mut self, form: GateForm, Gates { x, gates, y }: Gates, columns: usize) {
+        let all = [x, gates, y];
+        let push = GatePush {
+            addresses: all.map(|(address, ..)| address),
+            columns: columns as u32,
+            rows: all.map(|(_, width, column)| [width as u32, column as u32]),
+            zero: 0,
+        };
+        self.recorder.dispatch(Shader::Gate(form), &push, [columns.div_ceil(64), self.m]);
+    }
+
+    /// Writes the RMSNorm of rows `x`, each of groups of `n` values, to `y`. Weights of a group follow those of the one
+    /// before it by `weight_step` values.
+    pub(super) fn norm(
+        &mut self,
+        (x, weight, y): (u64, u64, u64),
+        (n, eps): (usize, f32),
+        ([rows, groups], weight_step): ([usize; 2], usize),
+    ) {
+        let (n, weight_step) = (n as u32, weight_step as u32);
+        let push = NormPush { x, weight, y, n, eps, weight_step, zero: 0 };
+        self.recorder.dispatch(Shader::Norm, &push, [rows, groups]);
     }
 
     /// Writes the activations of `n_rows` rows of gate and up, each of `width` values, to the inputs.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::device::Handle;
 use super::error::GpuError;
 use super::memory::{Memory, Place};
-use crate::format::model::{Header, Rope};
+use super::states::rows_max;
+use crate::format::model::{Header, Mixer, RecurrentLayers, Rope};
 use crate::model::{Frequencies, Plan, Span, angles, growth};
 use crate::quant::bcml1::BLOCK;
 
@@ -19,8 +20,7 @@ pub(super) struct Room {
     pub(super) codes: Memory,
     pub(super) scales: Memory,
     pub(super) sums: Memory,
-    /// Queries, keys and values, `[batch, width]`.
-    pub(super) qkv: Memory,
+    pub(super) mix: MixRoom,
     /// Gate and up, `[batch, 2 * ffn_dim]`.
     pub(super) gate_up: Memory,
     /// Output of attention or of the feed-forward layer.
@@ -31,6 +31,22 @@ pub(super) struct Room {
     pub(super) exchange: Memory,
     /// Values of each row that the host computes.
     pub(super) tables: Tables,
+}
+
+/// Buffers of attention and of recurrent layers, between a layer's norm and its output projection.
+pub(super) struct MixRoom {
+    /// Queries, keys and values; in a recurrent layer inputs of the convolution and gates; `[batch, width]`.
+    pub(super) projected: Memory,
+    /// Gates of attention's output, `[batch, width]`.
+    pub(super) gates: Memory,
+    /// Values that steer the updates of states, `[batch, controls]`.
+    pub(super) controls: Memory,
+    /// Outputs of the convolution, `[batch, channels]`.
+    pub(super) convolved: Memory,
+    /// Products of queries and keys, `[batch, key heads]`.
+    pub(super) overlaps: Memory,
+    /// Outputs of the recurrence, `[batch, width]`.
+    pub(super) outputs: Memory,
 }
 
 /// Memory for attention of few rows in parts, see `shaders/attend_parts.comp`.
@@ -50,6 +66,9 @@ pub(super) struct ExpertRoom {
     pub(super) chosen: Memory,
     pub(super) weights: Memory,
     pub(super) outputs: Memory,
+    /// Output of a shared expert, `[batch, dim]`, and its gate, `[batch]`.
+    pub(super) shared: Memory,
+    pub(super) shared_gates: Memory,
 }
 
 /// Values of each row of a batch that the host computes.
@@ -70,9 +89,8 @@ impl Room {
         classifies: bool,
     ) -> Result<Room, GpuError> {
         let sizes = Sizes::of(header, plan);
-        let Sizes { rows, inputs, gate_up, uses, experts } = sizes;
+        let Sizes { rows, inputs, gate_up, uses, experts, shared } = sizes;
         let device = |words: u64| Memory::new(handle, 4 * words, Place::Device);
-        let qkv = (header.n_heads + 2 * header.n_kv_heads) * header.head_dim;
         let logits = if classifies { plan.max_logits * header.vocab_size } else { 0 };
         let exchange = (rows * header.dim as u64).max(logits as u64);
         Ok(Room {
@@ -81,7 +99,7 @@ impl Room {
             codes: device(inputs / 4)?,
             scales: device(inputs / BLOCK as u64)?,
             sums: device(inputs / BLOCK as u64)?,
-            qkv: device(rows * qkv as u64)?,
+            mix: MixRoom::new(handle, header, plan)?,
             gate_up: device(gate_up)?,
             delta: device((rows * header.dim as u64).max(logits as u64))?,
             attention: AttentionRoom::new(handle, header, plan)?,
@@ -90,6 +108,8 @@ impl Room {
                 chosen: device(uses)?,
                 weights: device(uses)?,
                 outputs: device(uses * header.dim as u64)?,
+                shared: device(shared * header.dim as u64)?,
+                shared_gates: device(shared)?,
             },
             exchange: Memory::new(handle, 4 * exchange, Place::Host)?,
             tables: Tables::new(handle, header, plan)?,
@@ -98,15 +118,54 @@ impl Room {
 
     /// Bytes of [`Room::new`], about.
     pub(super) fn bytes(header: &Header, plan: &Plan) -> u64 {
-        let Sizes { rows, inputs, gate_up, uses, experts } = Sizes::of(header, plan);
+        let Sizes { rows, inputs, gate_up, uses, experts, shared } = Sizes::of(header, plan);
         let logits = plan.max_logits as u64 * header.vocab_size as u64;
         let dim = header.dim as u64;
         4 * (AttentionRoom::floats(header, plan)
             + 2 * inputs
+            + MixRoom::floats(header, plan).iter().sum::<u64>()
             + gate_up
             + logits
             + rows * (experts + 4 * dim)
-            + uses * (dim + 2))
+            + uses * (dim + 2)
+            + shared * (dim + 1))
+    }
+}
+
+impl MixRoom {
+    fn new(handle: &Arc<Handle>, header: &Header, plan: &Plan) -> Result<MixRoom, GpuError> {
+        let device = |words: u64| Memory::new(handle, 4 * words, Place::Device);
+        let [projected, gates, controls, convolved, overlaps, outputs] =
+            MixRoom::floats(header, plan);
+        Ok(MixRoom {
+            projected: device(projected)?,
+            gates: device(gates)?,
+            controls: device(controls)?,
+            convolved: device(convolved)?,
+            overlaps: device(overlaps)?,
+            outputs: device(outputs)?,
+        })
+    }
+
+    /// Numbers of values, in the order of the fields.
+    fn floats(header: &Header, plan: &Plan) -> [u64; 6] {
+        let rows = plan.max_batch as u64;
+        let q_dim = (header.n_heads * header.head_dim) as u64;
+        let qkv = q_dim + 2 * (header.n_kv_heads * header.head_dim) as u64;
+        let gates = if header.features.output_gate { rows * q_dim } else { 0 };
+        let Some(RecurrentLayers { mixer, .. }) = header.features.recurrent else {
+            return [rows * qkv, gates, 0, 0, 0, 0];
+        };
+        let width = (mixer.in_rows(header.dim) + mixer.gate_rows()) as u64;
+        let key_heads = match mixer {
+            Mixer::DeltaRule(rule) => rule.key_heads,
+            Mixer::ShortConv { .. } | Mixer::StateSpace(_) => 0,
+        };
+        let sizes = [mixer.channels(header.dim), key_heads, mixer.out_cols(header.dim)];
+        let most = rows_max(plan) as u64;
+        let [convolved, overlaps, outputs] = sizes.map(|size| most * size as u64);
+        let controls = rows * mixer.n_controls() as u64;
+        [rows * qkv.max(width), gates, controls, convolved, overlaps, outputs]
     }
 }
 
@@ -142,6 +201,8 @@ struct Sizes {
     /// Pairs of a row and one of its experts.
     uses: u64,
     experts: u64,
+    /// Rows of a shared expert.
+    shared: u64,
 }
 
 impl Sizes {
@@ -152,8 +213,11 @@ impl Sizes {
         // A dense layer has one feed-forward part, a mixture one for each use.
         let uses = rows * n_active;
         let ffn = (header.ffn_dim_max() as u64 * rows).max(header.ffn_dim as u64 * uses);
-        let inputs = (rows * header.dim.max(header.q_dim_max()) as u64).max(ffn);
-        Sizes { rows, inputs, gate_up: 2 * ffn, uses, experts }
+        let mixer = header.features.recurrent.map(|recurrent| recurrent.mixer);
+        let mixed = mixer.map_or(0, |mixer| mixer.out_cols(header.dim));
+        let inputs = (rows * header.dim.max(header.q_dim_max()).max(mixed) as u64).max(ffn);
+        let shared = header.features.more.parallel_ffn.map_or(0, |_| rows);
+        Sizes { rows, inputs, gate_up: 2 * ffn, uses, experts, shared }
     }
 }
 

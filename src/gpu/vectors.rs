@@ -26,7 +26,8 @@ impl Vectors {
     ) -> Result<Vectors, GpuError> {
         use TensorKind::{
             AttentionNorm, AttentionPostNorm, B1, B2, B3, Bk, Bo, Bq, Bv, ChoiceBias, ExpertScale,
-            FfnNorm, FfnPostNorm, KNorm, QNorm, Router, RouterBias, Sinks,
+            FfnNorm, FfnPostNorm, KNorm, MixControls, MixConv, MixConvBias, MixDecay, MixNorm,
+            MixSkip, MixStepBias, QNorm, Router, RouterBias, SharedGate, Sinks,
         };
         let header = model.header();
         let has = |kind: &TensorKind| header.has(*kind) && header.has_in(*kind, layer);
@@ -45,13 +46,12 @@ impl Vectors {
         ];
         let mut values: Vec<f32> = Vec::new();
         let mut places = Vec::new();
-        let more: [&[TensorKind]; 5] =
-            [&[Sinks], &[Router], &[RouterBias], &[ChoiceBias], &[ExpertScale]];
-        for kinds in groups.into_iter().chain(more) {
-            for kind in kinds.iter().filter(|kind| has(kind)) {
-                places.push((*kind, 4 * values.len() as u64));
-                values.extend_from_slice(model.vector(*kind, layer));
-            }
+        let more = [Sinks, Router, RouterBias, ChoiceBias, ExpertScale, SharedGate];
+        let mixers = [MixControls, MixConv, MixConvBias, MixDecay, MixNorm, MixSkip, MixStepBias];
+        let all = groups.into_iter().flatten().copied().chain(more).chain(mixers);
+        for kind in all.filter(has) {
+            places.push((kind, 4 * values.len() as u64));
+            values.extend_from_slice(model.vector(kind, layer));
         }
         let Loading { transfer, commands, pipelines, .. } = loading;
         let memory = transfer.place(4 * values.len() as u64)?;

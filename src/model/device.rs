@@ -2,7 +2,7 @@
 
 use super::batch::{ForwardError, Span};
 use super::plan::{PageChange, Plan};
-use super::stage::KvPlace;
+use super::stage::{KvPlace, PiecePlace, StatePlace};
 use super::start_error::StartError;
 use super::view::Model;
 use crate::pool::Pool;
@@ -13,7 +13,9 @@ pub type OpenDevice = Box<dyn Fn(&Model, &Plan, &Pool) -> Result<Box<dyn Device>
 /// A device beside the CPUs that computes the last layers of a model, and its classifier, with the bits that the CPUs
 /// give.
 ///
-/// The format of its keys and values is the CPUs', see [`Stage::kv_part_bytes`](super::Stage::kv_part_bytes).
+/// The format of its keys and values is the CPUs', see [`Stage::kv_part_bytes`](super::Stage::kv_part_bytes), and so is
+/// that of states of recurrent layers. The device follows the batches' spans, as the CPUs do, to know which positions
+/// its states belong to.
 pub trait Device: Send {
     /// The device's name.
     fn name(&self) -> &str;
@@ -52,4 +54,16 @@ pub trait Device: Send {
 
     /// Writes `bytes` to a layer's part of a page, from byte `first` on; `false` if there is no room there.
     fn write_kv(&mut self, part: KvPlace, first: usize, bytes: &[u8]) -> bool;
+
+    /// Reads a recurrent layer's part of a checkpoint; `false` if it does not exist.
+    fn read_state(&mut self, part: StatePlace, out: &mut [u8]) -> bool;
+
+    /// Writes a recurrent layer's part of a checkpoint; `false` if it does not exist.
+    fn write_state(&mut self, part: StatePlace, bytes: &[u8]) -> bool;
+
+    /// Reads a piece of a recurrent layer's states; `false` if there is no state.
+    fn read_state_piece(&mut self, place: PiecePlace, out: &mut [u8]) -> bool;
+
+    /// Writes `bytes` to a piece, from byte `first` on; `false` if there is no place for them.
+    fn write_state_piece(&mut self, place: PiecePlace, first: usize, bytes: &[u8]) -> bool;
 }

@@ -75,6 +75,8 @@ pub use share::Share;
 pub use stage::{AssembleError, KvPlace, PiecePlace, Stage, StageInfo, StatePlace};
 pub use start_error::StartError;
 pub use state::REWIND_ROWS;
+#[cfg(feature = "gpu")]
+pub(crate) use state::{Replay, StatePiece, StateShape, States};
 pub use synthetic::{Shape, SyntheticError};
 pub use team::{SharesError, TEAM_MAX, Team};
 pub use transformer::Transformer;

@@ -21,20 +21,20 @@ pub const REWIND_ROWS: usize = 16;
 
 /// Layout of the states of a share's recurrent layers.
 #[derive(Clone, Copy)]
-pub(super) struct StateShape {
+pub(crate) struct StateShape {
     /// Form of the recurrent layers.
-    pub(super) mixer: Mixer,
+    pub(crate) mixer: Mixer,
     /// Channels of the convolution.
-    pub(super) channels: usize,
+    pub(crate) channels: usize,
     /// Number of recurrent layers in the share.
-    pub(super) n_layers: usize,
-    n_streams: usize,
+    pub(crate) n_layers: usize,
+    pub(crate) n_streams: usize,
     n_checkpoints: usize,
 }
 
 impl StateShape {
     /// Layout for `layers` of a model; `None` if the model has no recurrent layers.
-    pub(super) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> Option<StateShape> {
+    pub(crate) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> Option<StateShape> {
         let mixer = header.features.recurrent?.mixer;
         Some(StateShape {
             mixer,
@@ -46,7 +46,7 @@ impl StateShape {
     }
 
     /// Number of slots: two for each stream, then the checkpoints.
-    pub(super) fn n_slots(&self) -> usize {
+    pub(crate) fn n_slots(&self) -> usize {
         2 * self.n_streams + self.n_checkpoints
     }
 
@@ -56,76 +56,76 @@ impl StateShape {
     }
 
     /// Slot of a checkpoint; `None` if it does not exist.
-    pub(super) fn slot_of(&self, index: u32) -> Option<usize> {
+    pub(crate) fn slot_of(&self, index: u32) -> Option<usize> {
         ((index as usize) < self.n_checkpoints).then(|| self.checkpoint(index))
     }
 
     /// Values of one layer's part of one state.
-    pub(super) fn part_len(&self) -> usize {
+    pub(crate) fn part_len(&self) -> usize {
         self.history_len() + self.units() * self.unit_len()
     }
 
     /// Columns of a unit.
-    pub(super) fn columns(&self) -> usize {
+    pub(crate) fn columns(&self) -> usize {
         let [_, columns] = self.mixer.state_dims();
         if columns.is_multiple_of(DELTA_COLUMNS) { DELTA_COLUMNS } else { DELTA_COLUMNS / 2 }
     }
 
     /// Units of a head.
-    pub(super) fn units_of_head(&self) -> usize {
+    pub(crate) fn units_of_head(&self) -> usize {
         self.mixer.state_dims()[1] / self.columns()
     }
 
     /// Units of a layer.
-    pub(super) fn units(&self) -> usize {
+    pub(crate) fn units(&self) -> usize {
         self.mixer.state_heads() * self.units_of_head()
     }
 
     /// Values of a unit.
-    pub(super) fn unit_len(&self) -> usize {
+    pub(crate) fn unit_len(&self) -> usize {
         self.mixer.state_dims()[0] * self.columns()
     }
 
     /// Values of all slots of one unit.
-    pub(super) fn slots_of_unit(&self) -> usize {
+    pub(crate) fn slots_of_unit(&self) -> usize {
         self.unit_len().saturating_mul(self.n_slots())
     }
 
     /// Values of all matrices of one layer.
-    pub(super) fn matrices_of_layer(&self) -> usize {
+    pub(crate) fn matrices_of_layer(&self) -> usize {
         self.slots_of_unit().saturating_mul(self.units())
     }
 
     /// Values of one history.
-    pub(super) fn history_len(&self) -> usize {
+    pub(crate) fn history_len(&self) -> usize {
         (self.mixer.taps() - 1) * self.channels
     }
 
     /// Values of all histories of one layer. One more than there are slots: the last has zeros, the history of a
     /// text's beginning.
-    pub(super) fn histories_of_layer(&self) -> usize {
+    pub(crate) fn histories_of_layer(&self) -> usize {
         self.history_len().saturating_mul(self.n_slots() + 1)
     }
 
     /// Values of a row of the journal: inputs of the convolution, and controls.
-    pub(super) fn journal_width(&self) -> usize {
+    pub(crate) fn journal_width(&self) -> usize {
         self.channels + self.mixer.n_controls()
     }
 
     /// Values of one stream's journal in one layer.
-    pub(super) fn journal_len(&self) -> usize {
+    pub(crate) fn journal_len(&self) -> usize {
         REWIND_ROWS * self.journal_width()
     }
 
     /// Values of all streams' journals in one layer.
-    pub(super) fn journals_of_layer(&self) -> usize {
+    pub(crate) fn journals_of_layer(&self) -> usize {
         self.journal_len().saturating_mul(self.n_streams)
     }
 }
 
 /// A piece in which states of a layer leave a board and come to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StatePiece {
+pub(crate) enum StatePiece {
     /// A stream's slot, 0 or 1.
     Slot {
         stream: usize,
@@ -140,12 +140,12 @@ pub(super) enum StatePiece {
 
 impl StateShape {
     /// Pieces of a layer: for each stream its slots and its journal, then the checkpoints.
-    pub(super) fn n_pieces(&self) -> usize {
+    pub(crate) fn n_pieces(&self) -> usize {
         3 * self.n_streams + self.n_checkpoints
     }
 
     /// The piece of this number; `None` if there is none.
-    pub(super) fn piece(&self, number: usize) -> Option<StatePiece> {
+    pub(crate) fn piece(&self, number: usize) -> Option<StatePiece> {
         let (stream, part) = (number / 3, number % 3);
         if stream < self.n_streams {
             return Some(match part {
@@ -158,12 +158,12 @@ impl StateShape {
     }
 
     /// Values of the longest piece.
-    pub(super) fn piece_len(&self) -> usize {
+    pub(crate) fn piece_len(&self) -> usize {
         self.part_len().max(self.journal_len())
     }
 
     /// Slot of the state that a piece is; `None` if it is a journal.
-    pub(super) fn slot_of_piece(&self, piece: StatePiece) -> Option<usize> {
+    pub(crate) fn slot_of_piece(&self, piece: StatePiece) -> Option<usize> {
         match piece {
             StatePiece::Slot { stream, slot } => Some(2 * stream + slot),
             StatePiece::Checkpoint(index) => self.slot_of(index),
@@ -172,7 +172,7 @@ impl StateShape {
     }
 
     /// Values of a stream's journal in the recurrent layer `index`; none if the piece is no journal.
-    pub(super) fn journal_of(&self, index: usize, piece: StatePiece) -> Range<usize> {
+    pub(crate) fn journal_of(&self, index: usize, piece: StatePiece) -> Range<usize> {
         let StatePiece::Journal { stream } = piece else { return 0..0 };
         let start = index * self.journals_of_layer() + stream * self.journal_len();
         start..start + self.journal_len()
@@ -181,34 +181,37 @@ impl StateShape {
 
 /// Rows of a batch that continue one state, in one or more spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) stream: usize,
+pub(crate) struct Run {
+    pub(crate) stream: usize,
     /// Spans of the batch.
-    pub(super) spans: Range<usize>,
+    pub(crate) spans: Range<usize>,
     /// Rows of the batch.
-    pub(super) rows: Range<usize>,
+    pub(crate) rows: Range<usize>,
     /// Slot of the state before the first row; `None` at the beginning of a text.
-    pub(super) from: Option<usize>,
+    pub(crate) from: Option<usize>,
     /// Slot of the state behind the last row.
-    pub(super) to: usize,
+    pub(crate) to: usize,
     /// Whether rows go to the journal.
-    pub(super) is_journaled: bool,
+    pub(crate) is_journaled: bool,
 }
 
 /// A state that is made before a batch: a copy of another, continued by rows of the stream's journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Replay {
-    pub(super) stream: usize,
+pub(crate) struct Replay {
+    pub(crate) stream: usize,
     /// Slot of the state to copy; `None` at the beginning of a text. It may be `to` itself.
-    pub(super) from: Option<usize>,
-    pub(super) to: usize,
+    pub(crate) from: Option<usize>,
+    pub(crate) to: usize,
     /// Number of rows, from the journal's first on.
-    pub(super) n_rows: usize,
+    pub(crate) n_rows: usize,
 }
 
+/// Bytes before the values of a piece: which positions its state follows.
+const HEAD_BYTES: usize = 8;
+
 /// The streams' states: which positions they follow, and the work of the current batch.
-pub(super) struct States {
-    pub(super) shape: StateShape,
+pub(crate) struct States {
+    pub(crate) shape: StateShape,
     /// Index of each layer of the share among its recurrent layers.
     layers: Vec<Option<usize>>,
     streams: Vec<StreamState>,
@@ -230,7 +233,7 @@ struct StreamState {
 
 impl States {
     /// No states, for `layers` of a model; `None` if the model has no recurrent layers.
-    pub(super) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> Option<States> {
+    pub(crate) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> Option<States> {
         let shape = StateShape::new(header, layers.clone(), plan)?;
         let mut n = 0;
         let index = |layer| {
@@ -250,17 +253,53 @@ impl States {
     }
 
     /// Index among the share's recurrent layers of its `layer`; `None` if that layer has no state.
-    pub(super) fn find_index(&self, layer: usize) -> Option<usize> {
+    pub(crate) fn find_index(&self, layer: usize) -> Option<usize> {
         self.layers.get(layer).copied().flatten()
     }
 
     /// Index among the share's recurrent layers of its `layer`.
-    pub(super) fn index(&self, layer: usize) -> usize {
+    pub(crate) fn index(&self, layer: usize) -> usize {
         self.layers[layer].expect("only a recurrent layer has a state")
     }
 
+    /// Bytes of a piece.
+    pub(crate) fn piece_bytes(&self) -> usize {
+        HEAD_BYTES + self.shape.piece_len() * size_of::<f32>()
+    }
+
+    /// Writes a piece's head to `out`, and returns the rest of it; `None` if the piece has no state.
+    pub(crate) fn write_head<'o>(
+        &self,
+        piece: StatePiece,
+        out: &'o mut [u8],
+    ) -> Option<&'o mut [u8]> {
+        let head = self.head(piece)?;
+        let (place, rest) = out.split_at_mut_checked(HEAD_BYTES)?;
+        place.copy_from_slice(bytemuck::cast_slice(&head.map(u32::to_le)));
+        Some(rest)
+    }
+
+    /// Takes the head from `bytes`, which are those of a piece from byte `first` on. Returns the bytes of values, and the
+    /// place of the first of them among those of all values; `None` if there is no room for them. The first bytes come
+    /// with the whole head.
+    pub(crate) fn read_head<'b>(
+        &mut self,
+        piece: StatePiece,
+        (first, bytes): (usize, &'b [u8]),
+    ) -> Option<(usize, &'b [u8])> {
+        if first.saturating_add(bytes.len()) > self.piece_bytes() {
+            return None;
+        }
+        if first > 0 {
+            return Some((first.checked_sub(HEAD_BYTES)?, bytes));
+        }
+        let ([a, b, c, d, e, f, g, h], bytes) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+        let head = [[*a, *b, *c, *d], [*e, *f, *g, *h]].map(u32::from_le_bytes);
+        self.set_head(piece, head).then_some((0, bytes))
+    }
+
     /// Which positions a piece follows, as two numbers; `None` if it has no state.
-    pub(super) fn head(&self, piece: StatePiece) -> Option<[u32; 2]> {
+    fn head(&self, piece: StatePiece) -> Option<[u32; 2]> {
         match piece {
             StatePiece::Slot { stream, slot } => {
                 self.streams[stream].ends[slot].map(|end| [end as u32, 0])
@@ -273,7 +312,7 @@ impl States {
     }
 
     /// Notes that a piece was written that had this head elsewhere; `false` if no piece has it.
-    pub(super) fn set_head(&mut self, piece: StatePiece, [a, b]: [u32; 2]) -> bool {
+    fn set_head(&mut self, piece: StatePiece, [a, b]: [u32; 2]) -> bool {
         let [a, b] = [a, b].map(|number| number as usize);
         match piece {
             StatePiece::Slot { stream, slot } => self.streams[stream].ends[slot] = Some(a),
@@ -285,17 +324,17 @@ impl States {
     }
 
     /// Notes that a checkpoint has a state.
-    pub(super) fn fill(&mut self, index: u32) {
+    pub(crate) fn fill(&mut self, index: u32) {
         self.filled[index as usize] = true;
     }
 
     /// Work of the current batch.
-    pub(super) fn runs(&self) -> &[Run] {
+    pub(crate) fn runs(&self) -> &[Run] {
         &self.runs
     }
 
     /// Rows to compute again before the current batch.
-    pub(super) fn replays(&self) -> &[Replay] {
+    pub(crate) fn replays(&self) -> &[Replay] {
         &self.replays
     }
 
@@ -303,7 +342,7 @@ impl States {
     ///
     /// # Errors
     /// If there is no such state or checkpoint. Nothing is changed then.
-    pub(super) fn begin(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
+    pub(crate) fn begin(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
         self.runs.clear();
         self.replays.clear();
         // A board without recurrent layers may get some later, with their states.
@@ -377,7 +416,7 @@ impl States {
     }
 
     /// Notes that the current batch's replays were computed.
-    pub(super) fn replayed(&mut self) {
+    pub(crate) fn replayed(&mut self) {
         for Replay { stream, from, to, n_rows } in self.replays.drain(..) {
             let end = &mut self.streams[stream].ends[to - 2 * stream];
             *end = end.filter(|_| from == Some(to)).map(|end| end + n_rows);
@@ -385,7 +424,7 @@ impl States {
     }
 
     /// Notes that the current batch, which has `spans`, was computed.
-    pub(super) fn end(&mut self, spans: &[Span]) {
+    pub(crate) fn end(&mut self, spans: &[Span]) {
         for run in self.runs.drain(..) {
             let last = &spans[run.spans.end - 1];
             for to in spans[run.spans.clone()].iter().filter_map(|span| span.state.to) {
@@ -405,7 +444,7 @@ impl States {
 
 impl Run {
     /// Row of the batch that follows each of the run's spans, with the checkpoint that keeps the state there.
-    pub(super) fn parts<'s>(
+    pub(crate) fn parts<'s>(
         &self,
         spans: &'s [Span],
         shape: &StateShape,

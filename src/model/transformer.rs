@@ -514,6 +514,9 @@ impl Stage for Transformer {
         if out.len() != self.state_bytes() {
             return false;
         }
+        if let Some(device) = self.beside_for(part.layer) {
+            return device.read_state(part, out);
+        }
         let Some(parts) = self.state_part(part) else { return false };
         for part in parts {
             let bytes: &[u8] = bytemuck::cast_slice(part);
@@ -527,6 +530,9 @@ impl Stage for Transformer {
     fn write_state(&mut self, part: StatePlace, mut bytes: &[u8]) -> bool {
         if bytes.len() != self.state_bytes() {
             return false;
+        }
+        if let Some(device) = self.beside_for(part.layer) {
+            return device.write_state(part, bytes);
         }
         let index = part.checkpoint;
         let Some(parts) = self.state_part(part) else { return false };
@@ -549,11 +555,17 @@ impl Stage for Transformer {
     }
 
     fn read_state_piece(&mut self, place: PiecePlace, out: &mut [u8]) -> bool {
-        self.read_piece(place, out)
+        match self.beside_for(place.layer) {
+            Some(device) => device.read_state_piece(place, out),
+            None => self.read_piece(place, out),
+        }
     }
 
     fn write_state_piece(&mut self, place: PiecePlace, first: usize, bytes: &[u8]) -> bool {
-        self.write_piece(place, first, bytes)
+        match self.beside_for(place.layer) {
+            Some(device) => device.write_state_piece(place, first, bytes),
+            None => self.write_piece(place, first, bytes),
+        }
     }
 
     fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {

@@ -9,8 +9,8 @@ use crate::common::rings::{Recipe, Telling, work_with, worker};
 use leap::engine::{Engine, Job, Options, WeightsPlace};
 use leap::internals::kernels::Kernels;
 use leap::internals::model::{
-    Device, ForwardError, KvKind, KvPlace, Model, OpenDevice, PageChange, Plan, Precision, Share,
-    Span, Stage, StartError, Transformer,
+    Device, ForwardError, KvKind, KvPlace, Model, OpenDevice, PageChange, PiecePlace, Plan,
+    Precision, Share, Span, Stage, StartError, StatePlace, Transformer,
 };
 use leap::internals::pool::Pool;
 use leap::internals::transport::Endpoint;
@@ -81,6 +81,22 @@ impl Device for Second {
 
     fn write_kv(&mut self, part: KvPlace, first: usize, bytes: &[u8]) -> bool {
         self.transformer.write_kv(part, first, bytes)
+    }
+
+    fn read_state(&mut self, part: StatePlace, out: &mut [u8]) -> bool {
+        self.transformer.read_state(part, out)
+    }
+
+    fn write_state(&mut self, part: StatePlace, bytes: &[u8]) -> bool {
+        self.transformer.write_state(part, bytes)
+    }
+
+    fn read_state_piece(&mut self, place: PiecePlace, out: &mut [u8]) -> bool {
+        self.transformer.read_state_piece(place, out)
+    }
+
+    fn write_state_piece(&mut self, place: PiecePlace, first: usize, bytes: &[u8]) -> bool {
+        self.transformer.write_state_piece(place, first, bytes)
     }
 }
 

@@ -13,6 +13,8 @@ mod embed;
 mod export;
 #[cfg(all(feature = "gpu", feature = "pickle"))]
 mod gpu;
+#[cfg(all(feature = "gpu", feature = "pickle"))]
+mod gpu_states;
 mod hostile;
 mod kv_quality;
 #[cfg(feature = "tools")]

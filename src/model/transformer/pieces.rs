@@ -2,10 +2,7 @@
 
 use super::Transformer;
 use crate::model::stage::PiecePlace;
-use crate::model::state::StatePiece;
-
-/// Bytes before the values of a piece: which positions its state follows.
-const HEAD_BYTES: usize = 8;
+use crate::model::state::{StatePiece, States};
 
 impl Transformer {
     /// Number of pieces of a recurrent layer, see [`Stage::n_state_pieces`](crate::model::Stage::n_state_pieces).
@@ -14,18 +11,17 @@ impl Transformer {
     }
 
     pub(super) fn piece_bytes(&self) -> usize {
-        let values = self.memory.states.as_ref().map_or(0, |states| states.shape.piece_len());
-        if values > 0 { HEAD_BYTES + values * size_of::<f32>() } else { 0 }
+        self.memory.states.as_ref().map_or(0, States::piece_bytes)
     }
 
     pub(super) fn read_piece(&mut self, place: PiecePlace, out: &mut [u8]) -> bool {
         let Some((_, piece)) = self.piece(place).filter(|_| out.len() == self.piece_bytes()) else {
             return false;
         };
-        let head = self.memory.states.as_ref().and_then(|states| states.head(piece));
-        let Some(head) = head else { return false };
-        let (place_of_head, mut rest) = out.split_at_mut(HEAD_BYTES);
-        place_of_head.copy_from_slice(bytemuck::cast_slice(&head.map(u32::to_le)));
+        let states = self.memory.states.as_ref();
+        let Some(mut rest) = states.and_then(|states| states.write_head(piece, out)) else {
+            return false;
+        };
         self.for_values(place, |values| {
             let (to, others) = std::mem::take(&mut rest).split_at_mut(values.len());
             to.copy_from_slice(values);
@@ -37,23 +33,10 @@ impl Transformer {
 
     /// Writes `bytes` from byte `first` on. The first bytes come in one write.
     pub(super) fn write_piece(&mut self, place: PiecePlace, first: usize, bytes: &[u8]) -> bool {
-        let end = first.saturating_add(bytes.len());
-        let Some((_, piece)) = self.piece(place).filter(|_| end <= self.piece_bytes()) else {
-            return false;
-        };
-        let (first, bytes) = if first == 0 {
-            let Some((head, bytes)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return false };
-            let [a, b, c, d, e, f, g, h] = *head;
-            let head = [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])];
-            let states = self.memory.states.as_mut();
-            if !states.is_some_and(|states| states.set_head(piece, head)) {
-                return false;
-            }
-            (0, bytes)
-        } else {
-            let Some(first) = first.checked_sub(HEAD_BYTES) else { return false };
-            (first, bytes)
-        };
+        let Some((_, piece)) = self.piece(place) else { return false };
+        let states = self.memory.states.as_mut();
+        let values = states.and_then(|states| states.read_head(piece, (first, bytes)));
+        let Some((first, bytes)) = values else { return false };
         let mut at = 0;
         self.for_values(place, |values| {
             let own = at..at + values.len();
