@@ -73,9 +73,8 @@ const ACTIVATED: u32 = 2;
 struct KeepPush {
     inputs: u64,
     controls: u64,
-    states: u64,
     journals: u64,
-    tables: [u64; 2],
+    states: StatesPush,
     channels: u32,
     width: u32,
     column: u32,
@@ -268,9 +267,8 @@ impl Recurrence {
         let push = KeepPush {
             inputs: source.inputs,
             controls: source.controls,
-            states: states.slots,
             journals: states.journals,
-            tables: states.tables,
+            states: StatesPush { states: states.slots, tables: states.tables },
             channels: channels as u32,
             width: source.width as u32,
             column: source.column as u32,

@@ -121,7 +121,7 @@ fn conversations_that_go_back_are_as_the_reference_and_not_computed_again() {
 }
 
 /// Jobs whose prompts begin alike.
-fn jobs(model: &Model, n: usize, seed: u64) -> Vec<Job> {
+pub(crate) fn jobs(model: &Model, n: usize, seed: u64) -> Vec<Job> {
     let (vocab, mut state) = (model.header().vocab_size, seed);
     let stop = model.header().stop_ids.first().copied().unwrap_or(0);
     let job = |_| {
@@ -139,7 +139,7 @@ fn jobs(model: &Model, n: usize, seed: u64) -> Vec<Job> {
 }
 
 /// The answers to `jobs`, each by an engine that has computed nothing else.
-fn fresh(model: &Arc<Model>, jobs: &[Job]) -> Vec<Vec<u32>> {
+pub(crate) fn fresh(model: &Arc<Model>, jobs: &[Job]) -> Vec<Vec<u32>> {
     let alone =
         |job: &Job| answers(&mut engine(model, 1, 64), std::slice::from_ref(job)).remove(0).0;
     jobs.iter().map(alone).collect()

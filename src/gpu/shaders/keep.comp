@@ -8,8 +8,8 @@ layout(local_size_x = 64) in;
 layout(push_constant) uniform Push {
     Floats inputs;
     Floats controls;
-    uint64_t states;
     Floats journals;   // [stream, journal_rows, channels + n_controls]
+    uint64_t states;
     Runs runs;
     Steps steps;
     uint channels;
