@@ -39,12 +39,12 @@ struct Source {
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct ControlsPush {
-    x: u64,
-    decay: u64,
-    bias: u64,
-    n: u32,
-    n_strengths: u32,
+pub(super) struct ControlsPush {
+    pub(super) x: u64,
+    pub(super) decay: u64,
+    pub(super) bias: u64,
+    pub(super) n: u32,
+    pub(super) n_strengths: u32,
 }
 
 #[repr(C)]

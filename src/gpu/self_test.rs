@@ -21,7 +21,7 @@ pub(crate) enum Fusing {
 }
 
 /// Inputs for each operation.
-const N: usize = 1 << 14;
+pub(super) const N: usize = 1 << 14;
 
 /// Operations of `shaders/elements.comp`, in its order.
 const OPERATIONS: [&str; 9] = [
@@ -51,7 +51,7 @@ struct Push {
 }
 
 /// Operands: `[a, b, c]`.
-type Operands = [Vec<f32>; 3];
+pub(super) type Operands = [Vec<f32>; 3];
 
 /// Pipelines of a device whose operations give the CPU's bits.
 ///
@@ -106,7 +106,7 @@ fn first_wrong(
 }
 
 /// Whether two results are equal. A NaN is a NaN; which one is not promised.
-fn is_same(a: u32, b: u32, is_half: bool) -> bool {
+pub(super) fn is_same(a: u32, b: u32, is_half: bool) -> bool {
     let is_nan = |x: u32| match is_half {
         true => x & 0x7fff > 0x7c00,
         false => f32::from_bits(x).is_nan(),
@@ -141,7 +141,7 @@ fn expected(operation: usize, [a, b, c]: &Operands) -> Vec<u32> {
 
 /// Operands of all kinds: special values, subnormal ones, any bits, ordinary ones. Half of the third operands nearly
 /// cancel the product of the others: a multiply-add that rounds twice shows there.
-fn operands(seed: u64) -> Operands {
+pub(super) fn operands(seed: u64) -> Operands {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut list = || (0..N).map(|_| random.float()).collect::<Vec<f32>>();
     let (a, b, mut c) = (list(), list(), list());

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use super::commands::Commands;
 use super::device::Handle;
 use super::memory::{Memory, Place};
-use super::pipelines::Pipelines;
-use super::record::On;
+use super::pipelines::{GateForm, Pipelines, Shader};
+use super::record::{Gates, On};
+use super::recurrent::ControlsPush;
 use super::room::Room;
-use super::self_test::exact_pipelines;
+use super::self_test::{N, exact_pipelines, is_same, operands};
 use super::tensors::{Loading, Tensor, Transfer};
 use crate::format::model::{Header, Weights};
-use crate::kernels::{Isa, Kernels};
+use crate::kernels::{Isa, Kernels, sigmoids};
 use crate::model::{KvKind, Matrix, Plan, activation_group, encoding};
 use crate::pool::Pool;
 use crate::quant::bcml1::BLOCK;
@@ -155,6 +156,67 @@ fn products_by_weights_of_every_kind_have_the_cpus_bits() {
             let found = bench.multiply(matrix, &x, m);
             let found: Vec<u32> = found.iter().map(|y| y.to_bits()).collect();
             assert_eq!(found, wanted, "{name}, {m} rows");
+        }
+    }
+}
+
+fn assert_same(found: &[f32], wanted: &[f32], what: &str) {
+    let bits = |x: &f32| x.to_bits();
+    let both = found.iter().map(bits).zip(wanted.iter().map(bits));
+    let wrong = both.filter(|(found, wanted)| !is_same(*found, *wanted, false)).count();
+    assert_eq!(wrong, 0, "{what}");
+}
+
+/// Special values, subnormal ones and any bits.
+#[test]
+fn steps_between_the_products_of_recurrent_layers_have_the_cpus_bits() {
+    let Some(mut bench) = Bench::new() else { return };
+    let kernels = Kernels::for_isa(Isa::Scalar).unwrap();
+    let mut memory = Memory::new(&bench.handle, 16 * N as u64, Place::Host).unwrap();
+    let at = |part: usize| memory.address + (4 * part * N) as u64;
+    let [x, decay, bias, y] = [0, 1, 2, 3].map(at);
+    for seed in 1..8 {
+        let operands = operands(seed);
+        let [values, decays, biases] = &operands;
+        for n_strengths in [0, N / 2] {
+            let shader = Shader::Controls;
+            bench.pipelines.prepare(shader).unwrap();
+            let all = memory.as_mut_slice::<f32>();
+            all[..3 * N].copy_from_slice(&operands.concat());
+            let push =
+                ControlsPush { x, decay, bias, n: N as u32, n_strengths: n_strengths as u32 };
+            let groups = [N.div_ceil(64), 1];
+            bench.commands.run(&bench.pipelines, |on| on.dispatch(shader, &push, groups)).unwrap();
+            let mut wanted = values.clone();
+            match n_strengths {
+                0 => kernels.steps(&mut wanted, biases),
+                n => kernels.delta_controls(&mut wanted, &decays[..n], &biases[..n]),
+            }
+            assert_same(&memory.as_mut_slice()[..N], &wanted, "values that steer updates");
+        }
+        for form in [GateForm::Plain, GateForm::Sigmoid, GateForm::Silu, GateForm::OfRow] {
+            bench.pipelines.prepare(Shader::Gate(form)).unwrap();
+            memory.as_mut_slice::<f32>()[..3 * N].copy_from_slice(&operands.concat());
+            let Bench { commands, pipelines, room, .. } = &mut bench;
+            let [x, gates, y] = [x, decay, y].map(|address| (address, N, 0));
+            let run = commands.run(pipelines, |recorder| {
+                let mut on = On { recorder, room, m: 1, blocks: 0 };
+                on.gate(form, Gates { x, gates, y }, N);
+            });
+            run.unwrap();
+            let mut wanted = values.clone();
+            let each = wanted.iter_mut().zip(decays);
+            let mut factor = [decays[0]];
+            match form {
+                GateForm::Plain => each.for_each(|(x, gate)| *x *= gate),
+                GateForm::Sigmoid => kernels.gate(decays, &mut wanted),
+                GateForm::Silu => kernels.swiglu(decays, values, &mut wanted),
+                GateForm::OfRow => {
+                    sigmoids(&mut factor);
+                    wanted.iter_mut().for_each(|x| *x *= factor[0]);
+                }
+            }
+            assert_same(&memory.as_mut_slice()[3 * N..4 * N], &wanted, "gates");
         }
     }
 }

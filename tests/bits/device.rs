@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::common::jobs::answers;
+#[cfg(feature = "pickle")]
+use crate::common::models::export;
 use crate::common::models::{bits, demo};
 use crate::common::rings::{Recipe, Telling, work_with, worker};
 use leap::engine::{Engine, Job, Options, WeightsPlace};
@@ -100,6 +102,9 @@ impl Device for Second {
     }
 }
 
+#[cfg(feature = "pickle")]
+const INT8: leap::format::model::Weights = leap::format::model::Weights::Q8 { group: 32 };
+
 const IDS: [u32; 40] = {
     let mut ids = [0; 40];
     let mut i = 0;
@@ -110,38 +115,54 @@ const IDS: [u32; 40] = {
     ids
 };
 
-fn engine() -> Engine {
+fn engine(model: &Arc<Model>) -> Engine {
     let options =
         Options { ctx_len: Some(64), batch: Some(8), threads: Some(1), ..Options::default() };
-    Engine::new(demo(), &options).unwrap()
+    Engine::new(Arc::clone(model), &options).unwrap()
+}
+
+/// A model with attention alone, and models with each form of recurrent layers.
+fn models() -> Vec<Arc<Model>> {
+    let mut all = vec![demo()];
+    #[cfg(feature = "pickle")]
+    all.extend(["qwen35-tiny", "lfm2-tiny", "granite4h-tiny"].map(|name| export(name, INT8)));
+    all
 }
 
 /// Bits of the logits behind each of several pushes.
 fn logits(engine: &mut Engine) -> Vec<u32> {
     let mut stream = engine.stream().unwrap();
-    IDS.chunks(9).flat_map(|ids| bits(engine.push(&mut stream, ids).unwrap())).collect()
+    let vocab = engine.header().vocab_size as u32;
+    let ids = IDS.map(|id| id % vocab);
+    ids.chunks(9).flat_map(|ids| bits(engine.push(&mut stream, ids).unwrap())).collect()
 }
 
 #[test]
 fn a_device_may_have_any_of_the_last_layers() {
-    let wanted = logits(&mut engine());
-    for first in 0..engine().header().n_layers {
-        let mut engine = engine();
-        engine.use_device(Second::open(first, usize::MAX)).unwrap();
-        let layers = engine.header().n_layers - first;
-        assert_eq!(engine.device(), Some(("second", layers)));
-        assert!(logits(&mut engine) == wanted, "from layer {first} on");
+    for model in &models() {
+        let wanted = logits(&mut engine(model));
+        for first in 0..model.header().n_layers {
+            let mut engine = engine(model);
+            engine.use_device(Second::open(first, usize::MAX)).unwrap();
+            let layers = model.header().n_layers - first;
+            assert_eq!(engine.device(), Some(("second", layers)));
+            let architecture = model.header().architecture;
+            assert!(logits(&mut engine) == wanted, "{architecture:?} from layer {first} on");
+        }
     }
 }
 
 #[test]
 fn answers_go_on_without_a_device_that_is_lost() {
-    let wanted = logits(&mut engine());
-    for passes in 0..9 {
-        let mut engine = engine();
-        engine.use_device(Second::open(2, passes)).unwrap();
-        assert!(logits(&mut engine) == wanted, "lost after {passes} passes");
-        assert_eq!(engine.device(), None);
+    for model in &models() {
+        let wanted = logits(&mut engine(model));
+        for passes in 0..9 {
+            let mut engine = engine(model);
+            engine.use_device(Second::open(2, passes)).unwrap();
+            let architecture = model.header().architecture;
+            assert!(logits(&mut engine) == wanted, "{architecture:?}, {passes} passes");
+            assert_eq!(engine.device(), None);
+        }
     }
 }
 
