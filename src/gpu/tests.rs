@@ -167,6 +167,36 @@ fn assert_same(found: &[f32], wanted: &[f32], what: &str) {
     assert_eq!(wrong, 0, "{what}");
 }
 
+#[test]
+fn norms_of_groups_have_the_cpus_bits() {
+    let Some(mut bench) = Bench::new() else { return };
+    let kernels = Kernels::for_isa(Isa::Scalar).unwrap();
+    let (rows, groups, n, eps) = (3, 5, 48, 1e-6);
+    let len = rows * groups * n;
+    let mut memory = Memory::new(&bench.handle, 12 * len as u64, Place::Host).unwrap();
+    let mut random = Random(5);
+    let (x, weights) = (random.floats(len), random.floats(groups * n));
+    bench.pipelines.prepare(Shader::Norm).unwrap();
+    for step in [0, n] {
+        let all = memory.as_mut_slice::<f32>();
+        all[..len].copy_from_slice(&x);
+        all[len..len + weights.len()].copy_from_slice(&weights);
+        let at = |part: usize| memory.address + (4 * part * len) as u64;
+        let Bench { commands, pipelines, room, .. } = &mut bench;
+        let run = commands.run(pipelines, |recorder| {
+            let mut on = On { recorder, room, m: rows, blocks: 0 };
+            on.norm((at(0), at(1), at(2)), (n, eps), ([rows, groups], step));
+        });
+        run.unwrap();
+        let mut wanted = vec![0.0; len];
+        for (index, out) in wanted.chunks_exact_mut(n).enumerate() {
+            let weight = &weights[index % groups * step..][..n];
+            kernels.rms_norm(&x[index * n..][..n], weight, eps, out);
+        }
+        assert_same(&memory.as_mut_slice()[2 * len..], &wanted, "norms");
+    }
+}
+
 /// Special values, subnormal ones and any bits.
 #[test]
 fn steps_between_the_products_of_recurrent_layers_have_the_cpus_bits() {

@@ -81,6 +81,22 @@ fn states_of_any_size_have_the_cpus_bits_on_a_gpu() {
     }
 }
 
+/// A stream's slots have states of another text, and a first batch that may be taken back.
+#[test]
+fn a_text_begins_without_the_last_ones_state_on_a_gpu() {
+    let Some(device) = device() else { return };
+    for name in ["qwen35-tiny", "lfm2-tiny", "granite4h-tiny"] {
+        let model = export(name, INT8);
+        let cpu = options(&DeviceChoice::Cpu, KvKind::F16);
+        let ids = prompt(&model);
+        let wanted = logits(&mut engine(&model, &cpu), &ids, &[48]);
+        let mut engine = engine(&model, &options(&device, KvKind::F16));
+        for sizes in [[48, 1], [5, 48], [1, 48]] {
+            assert!(logits(&mut engine, &ids, &sizes) == wanted, "{name} by {sizes:?}");
+        }
+    }
+}
+
 /// Tries each number of layers between those that are computed on the device with two amounts of memory: `probe` gives
 /// the number for an amount.
 fn try_between(low: (u64, usize), high: (u64, usize), probe: &mut impl FnMut(u64) -> usize) {
@@ -140,17 +156,19 @@ fn for_streams(device: &DeviceChoice, n_streams: usize, batch: usize) -> Options
 #[test]
 fn drafts_change_nothing_on_a_gpu() {
     let Some(device) = device() else { return };
-    for name in CHECKPOINTS {
+    for name in ["qwen35-tiny", "lfm2-tiny", "granite4h-tiny"] {
         let model = export(name, INT8);
-        let mut jobs = jobs(&model, 8, 3);
-        jobs.iter_mut().for_each(|job| job.n_predict = 24);
+        let mut jobs = jobs(&model, 5, 3);
+        jobs.iter_mut().for_each(|job| job.n_predict = 20);
         // The drafter knows texts by their beginnings.
         jobs.iter_mut().enumerate().for_each(|(index, job)| job.prompt.push(index as u32));
+        // The same texts again continue from checkpoints with one id and its drafts.
+        jobs.extend_from_within(..2);
         let said = fresh(&model, &jobs);
         let heard: Vec<Heard> =
             said.iter().map(|ids| Heard { ids: ids.clone(), ..Heard::default() }).collect();
         let (mut tried, mut right) = (0, 0);
-        for (n_streams, batch, n) in [(1, 48, 15), (3, 16, 4), (5, 64, 9)] {
+        for (n_streams, batch, n) in [(1, 48, 15), (3, 16, 4)] {
             let drafter = (knowing(&jobs, &heard) as Box<dyn Drafter>, DraftMode::Fixed(n));
             let mut engine = engine(&model, &for_streams(&device, n_streams, batch));
             let found = drafted(&mut engine, None, &jobs, drafter);
@@ -160,7 +178,7 @@ fn drafts_change_nothing_on_a_gpu() {
                 assert_eq!(&found.ids, wanted, "{name}, {n_streams} streams, {n} drafts");
             }
         }
-        assert!(right > 100 && tried > right, "{name}: {right} of {tried}");
+        assert!(right > 60 && tried > right, "{name}: {right} of {tried}");
     }
 }
 
@@ -242,7 +260,7 @@ fn states_move_between_boards_and_a_gpu() {
         let mut drafter = NgramDrafter::new(scheduler.n_streams(), engine.ctx_len());
         for (job, answer) in jobs.iter().zip(&wanted) {
             // Some drafts are wrong, so that states are taken back.
-            let wrong = answer.iter().enumerate().map(|(at, id)| if at % 7 == 4 { 1 } else { *id });
+            let wrong = answer.iter().enumerate().map(|(at, id)| if at % 5 == 4 { 1 } else { *id });
             drafter.end(0, &[&job.prompt[..], &wrong.collect::<Vec<u32>>()].concat());
         }
         scheduler.draft(Box::new(drafter), DraftMode::Fixed(6));
@@ -252,7 +270,7 @@ fn states_move_between_boards_and_a_gpu() {
         while !scheduler.is_idle() {
             scheduler.step(&mut engine, &mut |id, event| listener.hear(id, event));
             n_steps += 1;
-            if n_steps % 5 == 0 && n_moves < 5 {
+            if n_steps % 3 == 0 && n_moves < 9 {
                 let cut = cuts[n_moves % cuts.len()];
                 engine.resplit(&[0..cut, cut..n_layers], &recipe.place(0)).unwrap();
                 assert_eq!(engine.device().unwrap().1, cut);
