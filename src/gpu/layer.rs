@@ -31,7 +31,7 @@ pub(super) struct Layer {
 enum FirstHalf {
     Attention {
         /// Queries, keys and values, attention's output.
-        tensors: [Tensor; 4],
+        tensors: Box<[Tensor; 4]>,
         /// Gates of attention's output.
         gates: Option<Tensor>,
     },
@@ -43,7 +43,7 @@ enum FeedForward {
     /// Gate, up, down.
     Dense([Tensor; 3]),
     Mixture {
-        mixture: Mixture,
+        mixture: Box<Mixture>,
         /// A shared expert's gate, up and down.
         shared: Option<[Tensor; 3]>,
     },
@@ -181,7 +181,7 @@ impl Layer {
             }
             None => {
                 let [wq, wk, wv, wo] = ATTENTION;
-                let tensors = [tensor(wq)?, tensor(wk)?, tensor(wv)?, tensor(wo)?];
+                let tensors = Box::new([tensor(wq)?, tensor(wk)?, tensor(wv)?, tensor(wo)?]);
                 let gates = header.features.output_gate.then_some(TensorKind::OutputGate);
                 FirstHalf::Attention { tensors, gates: gates.map(&mut tensor).transpose()? }
             }
@@ -194,7 +194,7 @@ impl Layer {
         let feed_forward = match experts {
             None => FeedForward::Dense(tensors),
             Some(experts) => FeedForward::Mixture {
-                mixture: Mixture { experts, tensors },
+                mixture: Box::new(Mixture { experts, tensors }),
                 shared: has_shared_expert(header, layer).then(|| all(DENSE)).transpose()?,
             },
         };
