@@ -122,11 +122,15 @@ fn engine(model: &Arc<Model>) -> Engine {
 }
 
 /// A model with attention alone, and models with each form of recurrent layers.
+#[cfg(feature = "pickle")]
 fn models() -> Vec<Arc<Model>> {
-    let mut all = vec![demo()];
-    #[cfg(feature = "pickle")]
-    all.extend(["qwen35-tiny", "lfm2-tiny", "granite4h-tiny"].map(|name| export(name, INT8)));
-    all
+    let recurrent = ["qwen35-tiny", "lfm2-tiny", "granite4h-tiny"];
+    [demo()].into_iter().chain(recurrent.map(|name| export(name, INT8))).collect()
+}
+
+#[cfg(not(feature = "pickle"))]
+fn models() -> Vec<Arc<Model>> {
+    vec![demo()]
 }
 
 /// Bits of the logits behind each of several pushes.

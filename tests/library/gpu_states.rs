@@ -162,7 +162,7 @@ fn drafts_change_nothing_on_a_gpu() {
         jobs.iter_mut().for_each(|job| job.n_predict = 20);
         // The drafter knows texts by their beginnings.
         jobs.iter_mut().enumerate().for_each(|(index, job)| job.prompt.push(index as u32));
-        // The same texts again continue from checkpoints with one id and its drafts.
+        // Some texts come again: they continue from checkpoints with one id and its drafts.
         jobs.extend_from_within(..2);
         let said = fresh(&model, &jobs);
         let heard: Vec<Heard> =
