@@ -100,13 +100,37 @@ mod tests {
     use std::sync::Arc;
 
     use crate::engine::{Engine, Options};
+    use crate::format::model::{
+        DeltaRule, Features, Header, LayerSet, Mixer, RecurrentLayers, Weights,
+    };
     use crate::model::{KvKind, Model, Plan, Stage};
 
-    fn engine() -> Engine {
+    fn demo() -> Arc<Model> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/models/demo.bin");
+        Arc::new(Model::open(path.as_ref()).unwrap())
+    }
+
+    /// A model like the demo whose first layers have states.
+    fn with_states() -> Arc<Model> {
+        let mixer = Mixer::DeltaRule(DeltaRule {
+            taps: 4,
+            key_heads: 2,
+            value_heads: 4,
+            key_dim: 32,
+            value_dim: 16,
+            is_tiled: false,
+        });
+        let recurrent = Some(RecurrentLayers { layers: LayerSet::new(0..2).unwrap(), mixer });
+        let features = Features { recurrent, ..Features::default() };
+        let weights = Weights::Q8 { group: 32 };
+        let header = Header { n_layers: 3, features, weights, ..demo().header().clone() };
+        Arc::new(Model::synthetic(&header).unwrap())
+    }
+
+    fn engine(model: &Arc<Model>) -> Engine {
         let options =
             Options { ctx_len: Some(64), batch: Some(8), threads: Some(1), ..Options::default() };
-        Engine::new(Arc::new(Model::open(path.as_ref()).unwrap()), &options).unwrap()
+        Engine::new(Arc::clone(model), &options).unwrap()
     }
 
     /// Bits of the logits behind each of several pushes.
@@ -120,21 +144,23 @@ mod tests {
         pushes.collect::<Vec<_>>().concat()
     }
 
-    /// A ring may ask a board that has begun for another format of keys and values.
+    /// A ring may ask a board that has begun for another format of keys and values, and for other streams.
     #[test]
     fn a_plan_may_change_on_a_gpu() {
-        let mut plain = engine();
-        let plan = Plan { kv: KvKind::F32, ..*plain.plan() };
-        plain.stage.set_plan(plan).unwrap();
-        let mut engine = engine();
-        let name = Some("llvmpipe".to_owned());
-        if let Err(why) = super::give(&mut engine.stage.transformer, name, None) {
-            let may_lack = cfg!(target_env = "musl") || std::env::var_os("CI").is_none();
-            assert!(may_lack, "{why}");
-            return;
+        for model in [demo(), with_states()] {
+            let mut plain = engine(&model);
+            let plan = Plan { kv: KvKind::F32, n_streams: 3, ..*plain.plan() };
+            plain.stage.set_plan(plan).unwrap();
+            let mut engine = engine(&model);
+            let name = Some("llvmpipe".to_owned());
+            if let Err(why) = super::give(&mut engine.stage.transformer, name, None) {
+                let may_lack = cfg!(target_env = "musl") || std::env::var_os("CI").is_none();
+                assert!(may_lack, "{why}");
+                return;
+            }
+            engine.stage.set_plan(plan).unwrap();
+            assert!(engine.device().is_some());
+            assert!(logits(&mut engine) == logits(&mut plain));
         }
-        engine.stage.set_plan(plan).unwrap();
-        assert!(engine.device().is_some());
-        assert!(logits(&mut engine) == logits(&mut plain));
     }
 }
