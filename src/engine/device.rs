@@ -103,7 +103,7 @@ mod tests {
     use crate::format::model::{
         DeltaRule, Features, Header, LayerSet, Mixer, RecurrentLayers, Weights,
     };
-    use crate::model::{KvKind, Model, Plan, Stage};
+    use crate::model::{KvKind, Model, PiecePlace, Plan, Stage};
 
     fn demo() -> Arc<Model> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/models/demo.bin");
@@ -144,6 +144,14 @@ mod tests {
         pushes.collect::<Vec<_>>().concat()
     }
 
+    /// Whether the first layer has a state.
+    fn has_state(engine: &mut Engine) -> bool {
+        let mut bytes = vec![0; engine.stage.state_piece_bytes()];
+        let mut pieces = 0..engine.stage.n_state_pieces();
+        pieces
+            .any(|piece| engine.stage.read_state_piece(PiecePlace { layer: 0, piece }, &mut bytes))
+    }
+
     /// A ring may ask a board that has begun for another format of keys and values, and for other streams.
     #[test]
     fn a_plan_may_change_on_a_gpu() {
@@ -158,8 +166,10 @@ mod tests {
                 assert!(may_lack, "{why}");
                 return;
             }
+            logits(&mut engine);
+            assert_eq!(has_state(&mut engine), model.header().has_state());
             engine.stage.set_plan(plan).unwrap();
-            assert!(engine.device().is_some());
+            assert!(engine.device().is_some() && !has_state(&mut engine));
             assert!(logits(&mut engine) == logits(&mut plain));
         }
     }
