@@ -6,6 +6,10 @@ VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n1)
 OUT=${LEAP_OUT:-out}
 # Programs of packages have everything, and the demo model, so that they print text at once.
 PACKAGE_FEATURES=board,demo,pull
+# Drivers of GPUs need the system's C library: programs that open them are for this version of glibc and later ones.
+# Jetson's L4T r35 has it, Debian 11 and Ubuntu 20.04.
+GLIBC_MIN=2.31
+GPU_FEATURES=$PACKAGE_FEATURES,gpu
 # Files of packages carry the last commit's date, so that the same source gives the same bytes.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 
@@ -63,6 +67,24 @@ build_program() {
 	esac
 }
 
+# build_gpu_program MACHINE: the program that can use a GPU; PROGRAM is where it lies.
+build_gpu_program() {
+	local triple=$1-unknown-linux-gnu newest arguments=(--locked --profile dist --bin leap --no-default-features)
+	arguments+=(--features "$GPU_FEATURES" --config "target.$triple.rustflags=[$(remapped_paths "$triple")]")
+	need_zig
+	PROGRAM=$TARGET_DIR/$triple/dist/leap
+	if has_std "$triple"; then
+		PATH=$(realpath "$ZIG_VENV")/bin:$PATH cargo zigbuild --target "$triple.$GLIBC_MIN" "${arguments[@]}"
+	else
+		need_debian_rust
+		build_std "$triple" zigbuild --target "$triple.$GLIBC_MIN" "${arguments[@]}"
+	fi
+	newest=$(readelf --wide --version-info "$PROGRAM" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
+	[ "$(printf '%s\n' "$newest" "GLIBC_$GLIBC_MIN" | sort -V | tail -n 1)" = "GLIBC_$GLIBC_MIN" ] ||
+		die "$PROGRAM needs $newest"
+	say "$PROGRAM: $(stat -c %s "$PROGRAM") bytes, for $newest and later"
+}
+
 # stage ROOT: every file of LEAP but the program and the kernel module, where a system has it.
 stage() {
 	local common=images/common
@@ -75,9 +97,10 @@ stage() {
 	install -D -m 644 README.md "$1/usr/share/doc/leap/README.md"
 }
 
-# stage_licences ROOT TRIPLE FEATURES: what the program is made of besides LEAP, with the licences' texts.
+# stage_licences ROOT TRIPLE FEATURES [PACKAGE]: what the program is made of besides LEAP, with the licences' texts.
 stage_licences() {
-	scripts/third-party.py "$2" "$3" | gzip -9n | install -D -m 644 /dev/stdin "$1/usr/share/doc/leap/third-party.gz"
+	scripts/third-party.py "$2" "$3" | gzip -9n |
+		install -D -m 644 /dev/stdin "$1/usr/share/doc/${4:-leap}/third-party.gz"
 }
 
 # stage_systemd ROOT: under /lib, where systems with one folder for both find it too.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds out/deb/leap_VERSION_{arm64,amd64}.deb and leap-dkms_VERSION_all.deb: build-deb.sh [arm64|amd64...]
+# Builds out/deb/leap_VERSION_{arm64,amd64}.deb, leap-gpu_VERSION_{arm64,amd64}.deb and leap-dkms_VERSION_all.deb:
+# build-deb.sh [arm64|amd64|gpu-arm64|gpu-amd64...]
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/boards.sh
@@ -16,6 +17,7 @@ export SOURCE_DATE_EPOCH
 build_leap() {
 	local arch=$1 machine root=$WORK/leap-$1
 	machine=$(machine_of "$arch")
+	need_native
 	# A packaged program runs on many boards, so it is tuned for none.
 	build_program "$machine-unknown-linux-musl" "$PACKAGE_FEATURES" ''
 	stage "$root"
@@ -25,6 +27,23 @@ build_leap() {
 	install -D -m 644 "$DEBIAN/leap.lintian-overrides" "$root/usr/share/lintian/overrides/leap"
 	documents "$root"
 	pack leap "$arch" "$root"
+}
+
+# The packages' program for this machine, which tells what manual pages say: a board's may not run here.
+need_native() {
+	[ -z "${NATIVE:-}" ] || return 0
+	build_program "$(uname -m)-unknown-linux-musl" "$PACKAGE_FEATURES" ''
+	NATIVE=$PROGRAM
+}
+
+# The same program for glibc, which can open a GPU's driver. It stands beside the static one, or alone.
+build_gpu() {
+	local arch=$1 root=$WORK/leap-gpu-$1
+	build_gpu_program "$(machine_of "$arch")"
+	install -D -m 755 "$PROGRAM" "$root/usr/bin/leap-gpu"
+	stage_licences "$root" "$(machine_of "$arch")-unknown-linux-gnu" "$GPU_FEATURES" leap-gpu
+	sed "s/@VERSION@/$VERSION/" "$DEBIAN/leap-gpu.1" | manual_page "$root" leap-gpu.1
+	pack leap-gpu "$arch" "$root"
 }
 
 build_dkms() {
@@ -73,19 +92,19 @@ changelog() {
 		"$VERSION" "$VERSION" "$MAINTAINER" "$(date -R -u -d "@$SOURCE_DATE_EPOCH")"
 }
 
-[ $# -gt 0 ] || set -- arm64 amd64
-need_tools cc:gcc file:file python3:python3 dpkg-deb:dpkg lintian:lintian
+[ $# -gt 0 ] || set -- arm64 amd64 gpu-arm64 gpu-amd64
+need_tools cc:gcc file:file readelf:binutils python3:python3 dpkg-deb:dpkg lintian:lintian
 need_cargo
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 chmod 755 "$WORK"
 umask 022
 mkdir -p "$OUT/deb"
-# The packages' program for this machine: a board's may not run here.
-build_program "$(uname -m)-unknown-linux-musl" "$PACKAGE_FEATURES" ''
-NATIVE=$PROGRAM
-for arch; do
-	build_leap "$arch"
+for package; do
+	case $package in
+	gpu-*) build_gpu "${package#gpu-}" ;;
+	*) build_leap "$package" ;;
+	esac
 done
 build_dkms
 lintian --allow-root --fail-on error,warning "$OUT"/deb/*_"${VERSION}"_*.deb

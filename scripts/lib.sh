@@ -212,12 +212,18 @@ cc_of() {
 # has_target TRIPLE: whether the active toolchain holds this target's library, and there are a linker and a C compiler
 # for it.
 has_target() {
-	local library sysroot host
-	library=$(rustc --print target-libdir --target "$1" 2>/dev/null) || return 1
+	local sysroot host
 	sysroot=$(rustc --print sysroot)
 	host=$(rustc -vV | sed -n 's/^host: //p')
-	compgen -G "$library/libstd-*.rlib" >/dev/null && [ -x "$sysroot/lib/rustlib/$host/bin/rust-lld" ] &&
+	has_std "$1" && [ -x "$sysroot/lib/rustlib/$host/bin/rust-lld" ] &&
 		cc_of "$1" >/dev/null
+}
+
+# has_std TRIPLE: whether the active toolchain holds this target's library.
+has_std() {
+	local library
+	library=$(rustc --print target-libdir --target "$1" 2>/dev/null) || return 1
+	compgen -G "$library/libstd-*.rlib" >/dev/null
 }
 
 need_debian_rust() {

@@ -13,8 +13,12 @@ HEAD = """Third-party code in this program
 ================================
 
 LEAP itself is under MIT or Apache-2.0, at your choice. The program also holds Rust's standard library (MIT or Apache-2.0,
-the Rust project developers), musl libc (MIT, Rich Felker and others) and these crates.
+the Rust project developers), {libc} and these crates.
 """
+LIBC = {
+    "musl": "musl libc (MIT, Rich Felker and others)",
+    "gnu": "LLVM's libunwind and compiler-rt (Apache-2.0 with LLVM exceptions)",
+}
 
 
 def metadata(target, *features):
@@ -97,7 +101,8 @@ def texts(package):
 
 def report(target, features):
     """Texts that several crates share are printed once, behind all of the crates."""
-    numbers, lines = {}, [HEAD]
+    libc = LIBC["musl" if target.endswith("musl") else "gnu"]
+    numbers, lines = {}, [HEAD.format(libc=libc)]
     for package in linked(metadata(target, "--no-default-features", "--features", features)):
         own = [numbers.setdefault(text, len(numbers) + 1) for text in texts(package)]
         if not own:
