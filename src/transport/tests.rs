@@ -325,7 +325,7 @@ fn a_name_is_waited_for_and_followed() {
             let to_a = Some(HostPort::new("127.0.0.1", node.local_address().port()));
             let host = format!("127.{net}.{high}.{low}");
             let mut options =
-                CarrierOptions::new(config(2..4, None), HostPort::new(&host, 9998), to_a);
+                CarrierOptions::new(config(2..4, None), HostPort::new(&host, 0), to_a);
             options.config.reseed([life; 32]);
             let b = open(options).unwrap();
             HOSTS.lock().unwrap().insert(name.clone(), b.local_address());
