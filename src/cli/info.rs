@@ -400,6 +400,7 @@ fn parameters(header: &Header, are_active: bool) -> f64 {
     // A packed copy of the embedding is no further parameter.
     let is_copy = |kind| header.shared_classifier && kind == TensorKind::Classifier;
     let tensors = header.tensors().filter(|tensor| !is_copy(tensor.id.kind));
+    let tensors = tensors.filter(|tensor| !are_active || !header.is_of_next(tensor.id));
     tensors.map(|t| t.rows as f64 * t.cols as f64 * share(t.id.kind)).sum()
 }
 

@@ -65,7 +65,8 @@ pub(crate) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
         Ok(Need { memory, ..Need::default() })
     };
     let mut layers = (0..header.n_layers).map(own).collect::<Result<Vec<Need>, PlanError>>()?;
-    for tensor in header.tensors() {
+    // Boards that share a model's layers leave its block that guesses out.
+    for tensor in header.tensors().filter(|tensor| !header.is_of_next(tensor.id)) {
         let need = match tensor.id.kind.is_per_layer() {
             true => &mut layers[tensor.id.layer],
             false => &mut ends,
@@ -93,17 +94,18 @@ mod tests {
     use crate::format::model::Weights;
     use crate::model::{KvKind, Shape};
 
+    const PLAN: Plan = Plan {
+        ctx_len: 2048,
+        max_batch: 64,
+        max_logits: 1,
+        n_streams: 2,
+        kv: KvKind::F16,
+        kv_pages: None,
+    };
+
     fn load_of(shape: &str) -> (Header, Load) {
         let header = Shape::from_name(shape).unwrap().header(Weights::Q8 { group: 64 });
-        let plan = Plan {
-            ctx_len: 2048,
-            max_batch: 64,
-            max_logits: 1,
-            n_streams: 2,
-            kv: KvKind::F16,
-            kv_pages: None,
-        };
-        let load = load(&header, &plan).unwrap();
+        let load = load(&header, &PLAN).unwrap();
         (header, load)
     }
 
@@ -120,6 +122,19 @@ mod tests {
         // Two contexts of 2,048 keys and values of two heads, in f16.
         assert!(header.mixer(3).is_none());
         assert_eq!(rest(3), 2 * 2048 * 2 * (2 * 256 * 2));
+    }
+
+    #[test]
+    fn the_block_behind_the_last_layer_is_no_load() {
+        let (plain, wanted) = load_of("qwen3.5-0.8b");
+        let mut header = plain;
+        header.features.more.has_next = true;
+        let found = load(&header, &PLAN).unwrap();
+        let needs = |load: &Load| -> Vec<(u64, u64)> {
+            load.layers.iter().map(|need| (need.read, need.ops)).collect()
+        };
+        assert_eq!(needs(&found), needs(&wanted));
+        assert_eq!((found.ends.read, found.ends.ops), (wanted.ends.read, wanted.ends.ops));
     }
 
     #[test]

@@ -195,6 +195,7 @@ fn ops(engine: &Engine, n: usize) -> f64 {
     let header = engine.header();
     let macs = |in_layers: bool| -> f64 {
         let tensors = header.tensors().filter(|t| header.is_multiplied(t.id.kind));
+        let tensors = tensors.filter(|t| !header.is_of_next(t.id));
         let tensors = tensors.filter(|t| t.id.kind.is_per_layer() == in_layers);
         tensors.map(|t| t.rows as f64 * t.cols as f64 * header.active_part(t.id.kind)).sum()
     };
