@@ -329,6 +329,7 @@ fn features(header: &Header) -> String {
         Mixer::DeltaRule(_) => "gated delta rule",
         Mixer::StateSpace(_) => "state spaces",
     });
+    let has_next = features.more.has_next && header.share.is_none();
     let is_beside = features.more.parallel_ffn.is_some() && !features.more.is_shared_expert;
     let names = [
         (mixer.is_some(), mixer.unwrap_or_default()),
@@ -349,7 +350,7 @@ fn features(header: &Header) -> String {
         (features.more.is_shared_expert, "shared experts"),
         (is_beside, "dense layers beside mixtures"),
         (features.more.logit_cap.is_some(), "capped logits"),
-        (features.more.has_next, "guesses of the token after the next"),
+        (has_next, "guesses of the token after the next"),
     ];
     named(&names)
 }

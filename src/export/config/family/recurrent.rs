@@ -106,7 +106,10 @@ pub(super) fn qwen35(
         // The block that guesses the token after the next counts as a layer there.
         let n = fields.number("nextn_predict_layers")?.unwrap_or(0.0) as usize;
         if n >= header.n_layers {
-            return Err(fields.bad(format!("nextn_predict_layers is {n}")));
+            let n_layers = header.n_layers;
+            let what =
+                format!("nextn_predict_layers is {n}, wanted fewer than the {n_layers} layers");
+            return Err(fields.bad(what));
         }
         header.n_layers -= n;
         header.features.more.has_next = n == 1;
