@@ -75,8 +75,10 @@ impl Draft {
     /// Refuses options that contradict a draft node, if there is one.
     pub(super) fn check(&self, node: Option<&Address>, key: Option<&Path>) -> Result<(), Failure> {
         let what = match (self, node, key) {
-            (_, None, _) | (Draft::Auto, Some(_), Some(_)) => return Ok(()),
-            (Draft::Auto, Some(_), None) => "--draft-node needs --key: the key file of that board",
+            (_, None, _) | (Draft::Auto | Draft::Ngrams, Some(_), Some(_)) => return Ok(()),
+            (Draft::Auto | Draft::Ngrams, Some(_), None) => {
+                "--draft-node needs --key: the key file of that board"
+            }
             _ => "give --draft-node or --draft, not both: the other board guesses",
         };
         Err(Failure::Usage(what.to_owned()))

@@ -10,8 +10,9 @@
 //! `h` is behind the model's final norm. A further guess takes the block's own output, behind its norm, in place of `h`.
 //!
 //! So the keys and values at `q` depend on the tokens up to `q` alone, and lie in the pages of those of the model's layers.
-//! Where the hidden state of a position is not known any more, because another stream has computed the page before, zeros
-//! stand for it: guesses may be worse then, and never change a text.
+//! Where a stream goes on from a page that another one has computed, it lacks the hidden state of the position before:
+//! zeros stand for it, or the state that an earlier text of the stream had there. One row of keys and values is worse
+//! then, and with it perhaps some guesses; a text never changes.
 
 use super::Share;
 use super::batch::Span;

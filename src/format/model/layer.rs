@@ -60,8 +60,8 @@ impl Header {
         self.features.recurrent.is_some()
     }
 
-    /// Parameters of `layer`, or of the block behind the last. All layers of Llama and Mistral are alike; those of other families differ by
-    /// [`Features`](super::Features).
+    /// Parameters of `layer`, or of the block behind the last. All layers of Llama and Mistral are alike; those of
+    /// other families differ by [`Features`](super::Features).
     pub fn layer(&self, layer: usize) -> LayerSpec {
         assert!(layer < self.n_layers_and_next());
         let features = &self.features;
