@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut prompt: Vec<u32> = tokenizer.bos().into_iter().collect();
     tokenizer.encode(&text, &mut prompt);
     // The same seed gives the same text, on every machine.
-    let sampling = Sampling { temperature: 0.8, top_p: 0.9, top_k: 0, seed: 42 };
+    let sampling = Sampling { temperature: 0.8, top_p: 0.9, seed: 42, ..Sampling::GREEDY };
     scheduler.submit(Job { n_predict: 60, sampling, ..Job::new(prompt) });
 
     print!("{text}");

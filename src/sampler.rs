@@ -1,4 +1,4 @@
-//! Chooses the next token from the logits: greedy, or by temperature, top-k and top-p.
+//! Chooses the next token from the logits: greedy, or by temperature, top-k, top-p and min-p.
 //!
 //! Only the few candidates on the border are sorted. All others are counted in bins by their distance from
 //! the largest logit, rounded to f16, whose bits are in the order of the numbers. One choice takes two passes
@@ -28,18 +28,44 @@ pub struct Sampling {
     pub top_p: f32,
     /// Keeps this many of the most likely tokens; 0 keeps all.
     pub top_k: usize,
+    /// Keeps tokens that are at least this many times as likely as the most likely one; 0 keeps all.
+    pub min_p: f32,
     /// Seed of the random numbers; each position has its own number.
     pub seed: u64,
 }
 
 impl Sampling {
     /// Always takes the most likely token.
-    pub const GREEDY: Sampling = Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: 1 };
+    pub const GREEDY: Sampling =
+        Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, seed: 1 };
 
-    /// Number of tokens and sum of weights to keep, if all weights add up to `total`.
-    fn wanted(&self, total: f32) -> (usize, f32) {
-        let count = if self.top_k == 0 { usize::MAX } else { self.top_k };
-        (count, if self.top_p < 1.0 { total * self.top_p } else { f32::INFINITY })
+    /// The tokens to keep, if all weights add up to `total`.
+    fn wanted(&self, total: f32) -> Wanted {
+        let farthest = -f64::from(self.temperature) * ln(f64::from(self.min_p.min(1.0)));
+        Wanted {
+            count: if self.top_k == 0 { usize::MAX } else { self.top_k },
+            weight: if self.top_p < 1.0 { total * self.top_p } else { f32::INFINITY },
+            distance: if self.min_p > 0.0 { farthest as f32 } else { f32::INFINITY },
+        }
+    }
+}
+
+/// Bounds of the tokens that are kept, the most likely first; the narrowest counts. All of them are measured at the
+/// temperature, and before any other bound.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// Number of tokens.
+    count: usize,
+    /// Sum of weights that is enough.
+    weight: f32,
+    /// Largest distance from the largest logit.
+    distance: f32,
+}
+
+impl Wanted {
+    /// Whether `count` tokens with weights of `weight` are enough.
+    fn is_reached(self, count: usize, weight: f32) -> bool {
+        count >= self.count || weight >= self.weight
     }
 }
 
@@ -78,7 +104,7 @@ struct Weighing {
 impl Weighing {
     /// Bin of a logit; that of a NaN is the last one.
     fn bin(self, logit: f32) -> usize {
-        usize::from(f16::from_f32(self.max - logit).to_bits()).min(BINS - 1)
+        bin_at(self.max - logit)
     }
 
     /// Weight of a logit, proportional to its probability; 0 for a NaN.
@@ -86,6 +112,12 @@ impl Weighing {
         let distance = self.max - logit;
         if distance.is_nan() { 0.0 } else { exp(distance * self.scale) }
     }
+}
+
+/// Bin of the logits at a distance from the largest one. A greater distance never has a lower bin, and a zero of either
+/// sign is the same distance.
+fn bin_at(distance: f32) -> usize {
+    usize::from(f16::from_f32(distance.abs()).to_bits()).min(BINS - 1)
 }
 
 impl Sampler {
@@ -124,18 +156,19 @@ impl Sampler {
         }
     }
 
-    /// The bin in which the wanted count or weight is reached, whichever is first. All bins before it are
-    /// kept completely.
-    fn border_bin(&self, (wanted_count, wanted_weight): (usize, f32)) -> usize {
+    /// The bin in which the wanted count, weight or distance is reached, whichever is first. All bins before it
+    /// are kept completely.
+    fn border_bin(&self, wanted: Wanted) -> usize {
         let (mut count, mut weight) = (0, 0.0);
-        for (index, bin) in self.bins.iter().enumerate() {
+        let last = bin_at(wanted.distance);
+        for (index, bin) in self.bins[..last].iter().enumerate() {
             count += bin.count as usize;
             weight += bin.weight;
-            if bin.count > 0 && (count >= wanted_count || weight >= wanted_weight) {
+            if bin.count > 0 && wanted.is_reached(count, weight) {
                 return index;
             }
         }
-        BINS - 1
+        last
     }
 
     /// Collects the tokens of the border bin that are kept, the most likely first.
@@ -143,12 +176,13 @@ impl Sampler {
         &mut self,
         logits: &[f32],
         weighing: Weighing,
-        (wanted_count, wanted_weight): (usize, f32),
+        wanted: Wanted,
         border_bin: usize,
     ) {
         self.border.clear();
         for (id, &logit) in logits.iter().enumerate() {
-            if weighing.bin(logit) == border_bin && !logit.is_nan() {
+            let is_near = weighing.max - logit <= wanted.distance;
+            if weighing.bin(logit) == border_bin && is_near && !logit.is_nan() {
                 let weight = weighing.weight(logit);
                 self.border.push(Candidate { id: id as u32, logit, weight });
             }
@@ -161,9 +195,8 @@ impl Sampler {
         let inside = &self.bins[..border_bin];
         let mut count: usize = inside.iter().map(|bin| bin.count as usize).sum();
         let mut weight: f32 = inside.iter().map(|bin| bin.weight).sum();
-        let is_enough = |count, weight| count >= wanted_count || weight >= wanted_weight;
         let kept = self.border.iter().take_while(|candidate| {
-            let is_kept = !is_enough(count, weight);
+            let is_kept = !wanted.is_reached(count, weight);
             count += 1;
             weight += candidate.weight;
             is_kept
@@ -289,7 +322,11 @@ mod tests {
     const LOGITS: [f32; 6] = [1.0, 3.0, f32::NAN, 2.0, 3.0, f32::NEG_INFINITY];
 
     fn sampling(temperature: f32, top_p: f32, top_k: usize) -> Sampling {
-        Sampling { temperature, top_p, top_k, seed: 7 }
+        Sampling { temperature, top_p, top_k, min_p: 0.0, seed: 7 }
+    }
+
+    fn with_min_p(min_p: f32, others: Sampling) -> Sampling {
+        Sampling { min_p, ..others }
     }
 
     fn frequencies(sampling: Sampling, logits: &[f32]) -> Vec<f32> {
@@ -367,6 +404,79 @@ mod tests {
         assert_close(&frequencies(sampling(1.0, 0.0, 0), &logits), &[1.0, 0.0, 0.0, 0.0]);
     }
 
+    #[test]
+    fn min_p_keeps_what_is_likely_beside_the_most_likely() {
+        let logits = [f32::NAN, 0.5, 0.3, 0.15, 0.05, 0.0].map(f32::ln);
+        let kept = |min_p| frequencies(with_min_p(min_p, sampling(1.0, 1.0, 0)), &logits);
+        for (min_p, wanted) in [
+            (0.0, [0.0, 0.5, 0.3, 0.15, 0.05, 0.0]),
+            (0.09, [0.0, 0.5, 0.3, 0.15, 0.05, 0.0]),
+            (0.11, [0.0, 0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0.0, 0.0]),
+            (0.31, [0.0, 0.5 / 0.8, 0.3 / 0.8, 0.0, 0.0, 0.0]),
+            (1.0, [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]),
+        ] {
+            let got = kept(min_p);
+            assert_close(&got, &wanted);
+            for (got, wanted) in got.iter().zip(wanted) {
+                assert_eq!(*got > 0.0, wanted > 0.0, "{min_p}");
+            }
+        }
+        // A temperature counts before: at 2 the square roots of these probabilities are compared.
+        let warm = frequencies(with_min_p(0.31, sampling(2.0, 1.0, 0)), &logits);
+        assert!(warm[4] > 0.0 && warm[5] == 0.0, "{warm:?}");
+        // Equally likely tokens all stay.
+        assert_close(
+            &frequencies(with_min_p(1.0, sampling(1.0, 1.0, 0)), &[2.0, 1.0, 2.0]),
+            &[0.5, 0.0, 0.5],
+        );
+    }
+
+    #[test]
+    fn the_narrowest_of_all_bounds_counts() {
+        let logits = [0.5f32, 0.3, 0.15, 0.05].map(f32::ln);
+        for (min_p, top_p, top_k, n_kept) in [
+            (0.11, 0.79, 0, 2),
+            (0.31, 0.96, 0, 2),
+            (0.11, 1.0, 2, 2),
+            (0.61, 0.99, 3, 1),
+            (0.11, 0.99, 4, 3),
+            (0.05, 0.99, 4, 4),
+        ] {
+            let got = frequencies(with_min_p(min_p, sampling(1.0, top_p, top_k)), &logits);
+            let kept = got.iter().filter(|got| **got > 0.0).count();
+            assert_eq!(kept, n_kept, "{min_p} {top_p} {top_k}: {got:?}");
+        }
+    }
+
+    /// Against the definition, for vocabularies whose logits are anywhere: a choice lies in the set that the bounds keep,
+    /// and no token of that set is forgotten.
+    #[test]
+    fn min_p_agrees_with_its_definition_on_any_logits() {
+        let mut sampler = Sampler::new(300);
+        for round in 0..12 {
+            let spread = [0.01, 1.0, 9.0, 3e4][round % 4];
+            let logits: Vec<f32> =
+                (0..300).map(|id| (unit(round as u64, id) - 0.5) * spread).collect();
+            let max = logits[argmax(&logits).unwrap() as usize];
+            let temperature = [0.3, 1.0, 2.5][round % 3];
+            let min_p = [0.02, 0.5, 0.97][round / 4 % 3];
+            let wanted = with_min_p(min_p, sampling(temperature, 1.0, 0));
+            let ratio = |id: usize| f64::from((logits[id] - max) / temperature).exp();
+            let mut drawn = [false; 300];
+            for pos in 0..1_000 {
+                let id = sampler.sample(&wanted, pos, &logits).unwrap() as usize;
+                assert!(ratio(id) > f64::from(min_p) * 0.9999, "{round}: {}", ratio(id));
+                drawn[id] = true;
+            }
+            let forgotten =
+                (0..300).filter(|&id| !drawn[id] && ratio(id) > f64::from(min_p) * 1.0001);
+            let total: f64 = (0..300).map(ratio).filter(|ratio| *ratio >= f64::from(min_p)).sum();
+            // A token that is drawn 20 times on average is missed once in 10^8.
+            let forgotten = forgotten.filter(|&id| ratio(id) / total * 1_000.0 > 20.0);
+            assert_eq!(forgotten.count(), 0, "{round}");
+        }
+    }
+
     /// The two logits differ, but are equal in f16 and fall into one bin.
     #[test]
     fn near_ties_on_the_border_are_told_apart() {
@@ -379,6 +489,7 @@ mod tests {
     #[test]
     fn the_lowest_id_is_kept_among_zeros_of_both_signs() {
         assert_eq!(frequencies(sampling(1.0, 1.0, 1), &[-0.0, 0.0, -1.0]), [1.0, 0.0, 0.0]);
+        assert_close(&frequencies(sampling(1.0, 1.0, 2), &[-0.0, 0.0, -1.0]), &[0.5, 0.5, 0.0]);
     }
 
     #[test]

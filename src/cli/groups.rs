@@ -30,6 +30,7 @@ const SAMPLING: Group = Group {
         ("--temp", "temperature (1.0); 0 always takes the most likely token"),
         ("--top-p", "keep the most likely tokens with this probability (0.9)"),
         ("--top-k", "keep this many of the most likely tokens (0: all)"),
+        ("--min-p", "keep tokens this many times as likely as the likeliest (0)"),
         ("--seed", "start of the random numbers (0: another one each time)"),
         ("--draft", "guess ahead: auto, ngram, a smaller model's file, or off"),
     ],

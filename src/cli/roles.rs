@@ -45,9 +45,8 @@ pub(super) fn roles(option: &str) -> &'static [Role] {
     match option {
         "--tokenizer" | "--prompt" | "--prompt-file" | "--suffix" | "--chat" | "--system"
         | "--chat-template" | "--n-predict" | "--stop" | "--temp" | "--top-p" | "--top-k"
-        | "--seed" | "--json" | "--kv" | "--no-history" | "--draft" | "--draft-node" => {
-            &[Role::Single, Role::Master]
-        }
+        | "--min-p" | "--seed" | "--json" | "--kv" | "--no-history" | "--draft"
+        | "--draft-node" => &[Role::Single, Role::Master],
         "--team" | "--node" | "--transport" | "--host" | "--port" | "--wire" | "--busy-poll"
         | "--boards" => &[Role::Master, Role::Worker],
         "--control" | "--ring-timeout" | "--take" | "--objective" | "--rebalance-after" => {

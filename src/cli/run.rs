@@ -96,6 +96,7 @@ impl Run {
         suggested.temperature = suggested.temperature.filter(|_| !is_given("--temp"));
         suggested.top_p = suggested.top_p.filter(|_| !is_given("--top-p"));
         suggested.top_k = suggested.top_k.filter(|_| !is_given("--top-k"));
+        suggested.min_p = suggested.min_p.filter(|_| !is_given("--min-p"));
         suggested.system = suggested.system.filter(|_| self.chat && !is_given("--system"));
         suggested.template =
             suggested.template.filter(|_| self.chat && !is_given("--chat-template"));
@@ -108,6 +109,7 @@ impl Run {
         self.temp = suggested.temperature.unwrap_or(self.temp);
         self.top_p = suggested.top_p.unwrap_or(self.top_p);
         self.top_k = suggested.top_k.unwrap_or(self.top_k);
+        self.min_p = suggested.min_p.unwrap_or(self.min_p);
         self.stop.extend(suggested.stop_strings);
         self.system = suggested.system.or(self.system.take());
         Ok(())

@@ -9,6 +9,8 @@ pub(crate) struct Suggested {
     pub(crate) top_p: Option<f32>,
     /// 0 keeps all tokens.
     pub(crate) top_k: Option<usize>,
+    /// From 0 to 1; 0 keeps all tokens.
+    pub(crate) min_p: Option<f32>,
     /// Texts that end an answer.
     pub(crate) stop_strings: Vec<String>,
     /// Instructions for conversations that begin without any.
@@ -25,11 +27,12 @@ impl Suggested {
     /// The settings in words; empty if there are none.
     #[cfg(feature = "tools")]
     pub(crate) fn words(&self) -> String {
-        let Suggested { temperature, top_p, top_k, stop_strings, system, template } = self;
+        let Suggested { temperature, top_p, top_k, min_p, stop_strings, system, template } = self;
         let mut all = Vec::new();
         all.extend(temperature.map(|value| format!("temperature {value}")));
         all.extend(top_p.map(|value| format!("top-p {value}")));
         all.extend(top_k.map(|value| format!("top-k {value}")));
+        all.extend(min_p.map(|value| format!("min-p {value}")));
         all.extend(stop_strings.iter().map(|text| format!("stop {text:?}")));
         let shown = |text: &String| match text.char_indices().nth(SYSTEM_SHOWN) {
             Some((end, _)) => format!("{}…", &text[..end]),

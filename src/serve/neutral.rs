@@ -27,7 +27,6 @@ use Neutral::{From, Is, True, UpTo, Words};
 
 /// Sampling fields of llama.cpp, vLLM and similar servers.
 const SAMPLING: &[(&str, Neutral)] = &[
-    ("min_p", UpTo(0.0)),
     ("typical_p", From(1.0)),
     ("tfs_z", From(1.0)),
     ("mirostat", UpTo(0.0)),
@@ -162,7 +161,6 @@ mod tests {
         });
         check_responses(&Fields::of(&neutral, "").unwrap()).unwrap();
         for (name, value) in [
-            ("min_p", json!(0.05)),
             ("typical_p", json!(0.9)),
             ("mirostat", json!(2)),
             ("mirostat", json!("2")),

@@ -20,7 +20,7 @@ use super::odds;
 use super::service::{ChatJob, ModelAbout, STOPS_MAX, Service, now, untagged};
 use super::source::ListedModel;
 use super::tools::{CallPiece, Tools, joined};
-use super::wish::{TextForm, Thinking, Wish, penalties};
+use super::wish::{TextForm, Thinking, Wish, min_p, penalties};
 use crate::engine::{Outcome, StopReason};
 use crate::format::json;
 use crate::sampler::Sampling;
@@ -171,6 +171,7 @@ impl Form {
                 Some(k) => k.max(0) as usize,
                 None => usual.top_k.unwrap_or(TOP_K),
             },
+            min_p: min_p(&options)?.or(usual.min_p).unwrap_or(0.0),
             seed: service.seed(&options)?,
         };
         // Zero and negative numbers mean no limit.

@@ -204,8 +204,14 @@ pub(super) fn sampling(fields: &Fields<'_>, seed: u64) -> Result<Sampling, ApiEr
         temperature: fields.number("temperature", 0.0..=100.0)?.unwrap_or(1.0),
         top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(1.0),
         top_k: fields.whole("top_k", -1..=i64::MAX)?.map_or(0, |k| k.max(0) as usize),
+        min_p: min_p(fields)?.unwrap_or(0.0),
         seed,
     })
+}
+
+/// Reads `min_p`; below 0 it is off, as at other servers.
+pub(super) fn min_p(fields: &Fields<'_>) -> Result<Option<f32>, ApiError> {
+    Ok(fields.number("min_p", -1.0..=1.0)?.map(|min_p| min_p.max(0.0)))
 }
 
 /// Changes of logits: biases, and penalties for repetition.

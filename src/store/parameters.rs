@@ -36,6 +36,7 @@ pub(super) fn suggested(bytes: &[u8]) -> Suggested {
         temperature: number("temperature", 100.0),
         top_p: number("top_p", 1.0),
         top_k: parameters["top_k"].as_u64().and_then(|k| usize::try_from(k).ok()),
+        min_p: number("min_p", 1.0),
         stop_strings: stops
             .into_iter()
             .filter(is_right)
@@ -67,13 +68,20 @@ mod tests {
     fn parameters_of_ollama_are_read() {
         let read = |text: &str| suggested(text.as_bytes());
         let found = read(
-            r#"{"stop": ["<|im_end|>", ""], "temperature": 0.6, "top_k": 20, "top_p": 0.95, "num_ctx": 1}"#,
+            r#"{"stop": ["<|im_end|>", ""], "temperature": 0.6, "top_k": 20, "top_p": 0.95, "num_ctx": 1,
+                "min_p": 0.05}"#,
         );
-        assert_eq!(found.words(), r#"temperature 0.6, top-p 0.95, top-k 20, stop "<|im_end|>""#);
+        assert_eq!(
+            found.words(),
+            r#"temperature 0.6, top-p 0.95, top-k 20, min-p 0.05, stop "<|im_end|>""#
+        );
         assert_eq!(read(r#"{"stop": "x"}"#).stop_strings, ["x"]);
-        for odd in
-            ["", "[]", "{\"temperature\": -1, \"top_p\": 2, \"top_k\": -1, \"stop\": 1}", "\0"]
-        {
+        for odd in [
+            "",
+            "[]",
+            "{\"temperature\": -1, \"top_p\": 2, \"top_k\": -1, \"min_p\": 2, \"stop\": 1}",
+            "\0",
+        ] {
             assert_eq!(read(odd), Suggested::default(), "{odd}");
         }
     }

@@ -101,7 +101,7 @@ pub(crate) fn prompt(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
 /// Jobs that differ in every way that jobs can: length of the prompt, sampling, and what ends them. Some share a
 /// prefix.
 pub(crate) fn mixed(tokenizer: &Tokenizer) -> Vec<Job> {
-    let random = |seed| Sampling { temperature: 0.9, top_p: 0.95, top_k: 40, seed };
+    let random = |seed| Sampling { temperature: 0.9, top_p: 0.95, top_k: 40, min_p: 0.0, seed };
     let long = |n: u32| -> Vec<u32> { (0..n).map(|i| i * 53 % 4000).collect() };
     let job = |text: &str, n_predict| Job { n_predict, ..Job::new(prompt(tokenizer, text)) };
     vec![
@@ -112,7 +112,7 @@ pub(crate) fn mixed(tokenizer: &Tokenizer) -> Vec<Job> {
             stop_strings: vec![" owl".to_owned(), "een".to_owned()],
             ..job("Once upon a time", 40)
         },
-        Job { sampling: random(4), ..job("The old fox", 17) },
+        Job { sampling: Sampling { min_p: 0.05, ..random(4) }, ..job("The old fox", 17) },
         Job { sampling: random(u64::MAX), n_predict: 12, ..Job::new(long(77)) },
         Job { n_predict: 0, wants_logits: true, ..Job::new(long(37)) },
         Job { starts_text: true, stop_ids: (0..4000).step_by(3).collect(), ..job("One day", 50) },

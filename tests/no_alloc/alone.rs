@@ -165,7 +165,7 @@ fn decoding_allocates_nothing() {
     let file = TokenizerFile::parse(&bytes, Some(model.header().vocab_size)).unwrap();
     let tokenizer = Tokenizer::new(file.clone()).unwrap();
 
-    let random = Sampling { temperature: 0.9, top_p: 0.95, top_k: 40, seed: 7 };
+    let random = Sampling { temperature: 0.9, top_p: 0.95, top_k: 40, min_p: 0.05, seed: 7 };
     assert_eq!(by_push_batch(&model, KvKind::F32, Sampling::GREEDY), 0);
     assert_eq!(by_push_batch(&model, KvKind::F16, random), 0);
     assert_eq!(by_push_batch(&model, KvKind::Int8, random), 0);

@@ -102,6 +102,9 @@ pub(in crate::cli) struct Run {
     /// keep this many of the most likely tokens (0: all)
     #[argh(option, default = "0")]
     pub(super) top_k: usize,
+    /// keep tokens that are at least this many times as likely as the most likely one, from 0 (all) to 1
+    #[argh(option, default = "0.0")]
+    pub(super) min_p: f32,
     /// start of the random numbers (0: a different one each time)
     #[argh(option, default = "0")]
     pub(super) seed: u64,
@@ -246,6 +249,9 @@ impl Run {
         }
         if !(0.0..=1.0).contains(&self.top_p) {
             return usage("--top-p must lie between 0 and 1");
+        }
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return usage("--min-p must lie between 0 and 1");
         }
         Ok(())
     }

@@ -47,9 +47,10 @@ impl Session<'_> {
     /// The job that continues `prompt` with the flags' settings.
     pub(super) fn job(&self, prompt: Vec<u32>) -> Job {
         let flags = self.flags;
-        let (temperature, top_p, top_k) = (flags.temp, flags.top_p, flags.top_k);
+        let (temperature, top_p) = (flags.temp, flags.top_p);
+        let (top_k, min_p) = (flags.top_k, flags.min_p);
         Job {
-            sampling: Sampling { temperature, top_p, top_k, seed: self.seed },
+            sampling: Sampling { temperature, top_p, top_k, min_p, seed: self.seed },
             n_predict: flags.n_predict.unwrap_or(N_PREDICT),
             stop_ids: stop_ids(self.loaded),
             stop_strings: flags.stop.clone(),

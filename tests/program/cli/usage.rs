@@ -19,6 +19,8 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["run", DEMO, "-p", "a", "--temp", "x"], "--temp \"x\": wanted a number"),
         (&["run", DEMO, "-p", "a", "--threads", "x"], "--threads \"x\": wanted a whole number"),
         (&["run", DEMO, "-p", "a", "--top-p", "1.5"], "--top-p"),
+        (&["run", DEMO, "-p", "a", "--min-p", "-0.1"], "--min-p must lie between 0 and 1"),
+        (&["run", DEMO, "-p", "a", "--min-p", "nan"], "--min-p"),
         (&["run", DEMO, "-p", "a", "-n", "0"], "-n"),
         (&["run", DEMO, "-p", "a", "-n", "many"], "-n"),
         (&["run", DEMO, "-p", "a", "--ctx", "0"], "--ctx \"0\": wanted at least 1"),

@@ -4,7 +4,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::{FOX, chat, text_of};
+use super::{FOX, chat, run_alone, text_of};
 use crate::http::{Served, ask};
 
 /// `body` with the fields of `more`.
@@ -58,6 +58,11 @@ fn fields_that_change_nothing_do_not_fail() {
         json!({"model": "demo", "messages": chat(FOX), "temperature": 0.0, "max_tokens": 12});
     let wanted = served.post("/v1/chat/completions", &body);
     for more in [
+        json!({"user": "x", "metadata": {"a": "b"}, "store": false, "parallel_tool_calls": true, "n": 1}),
+        json!({"logit_bias": {}, "presence_penalty": 0, "frequency_penalty": 0.0, "min_p": -1, "top_k": -1}),
+        json!({"tool_choice": "none", "service_tier": "auto", "stream_options": {}, "seed": -1, "stop": []}),
+        json!({"typical_p": 1.0, "tfs_z": 1, "top_a": 0, "xtc_probability": 0, "dry_multiplier": 0.0}),
+        json!({"logprobs": false, "top_logprobs": 0, "response_format": {"type": "text"}, "min_p": 0.05}),
         json!({"cache_prompt": true, "timings_per_token": true, "id_slot": -1, "num_ctx": 8192}),
         json!({"grammar": "", "ignore_eos": false, "mirostat": 0, "mirostat_tau": 5, "min_p": 0}),
         json!({"repeat_penalty": 1.0, "repeat_last_n": 64, "repetition_penalty": 1, "n_probs": 0}),
@@ -78,7 +83,10 @@ fn fields_that_change_nothing_do_not_fail() {
     assert_eq!(text_of(&answer), text_of(&wanted_text));
 
     let options = json!({"temperature": 0, "num_predict": 12, "repeat_last_n": 64, "mirostat": 0,
-        "repeat_penalty": 1.0, "penalize_newline": true, "num_ctx": 4096, "unheard_of": 1});
+        "repeat_penalty": 1.0, "penalize_newline": true, "num_ctx": 4096, "unheard_of": 1,
+        "num_keep": 24, "min_p": 0.05, "typical_p": 1.0, "tfs_z": 1.0, "presence_penalty": 0.0, "numa": false,
+        "frequency_penalty": 0.0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "seed": -1, "num_batch": 512,
+        "num_gpu": 99, "main_gpu": 0, "use_mmap": true, "use_mlock": false, "num_thread": 8, "stop": []});
     let body = json!({"messages": chat(FOX), "stream": false, "options": options, "truncate": true,
         "shift": true, "max_output_tokens": 4, "think": null, "keep_alive": "5m", "tools": null});
     assert_eq!(text_of(&served.post("/api/chat", &body)), text_of(&wanted));
@@ -217,6 +225,32 @@ fn a_repeat_penalty_gives_the_same_text_alone_in_company_and_with_drafts() {
                 assert_eq!(text_of(&answer), text_of(wanted));
                 server.post("/v1/chat/completions", plain);
                 assert_eq!(text_of(&server.post("/api/chat", ollama)), text_of(wanted));
+            });
+        }
+    });
+}
+
+#[test]
+fn min_p_gives_the_text_of_run_in_every_protocol_with_drafts_and_in_company() {
+    let sampling = ["--chat", "--temp", "1.5", "--top-p", "1", "--seed", "5", "-n", "40"];
+    let of_run = |more: &[&str]| run_alone(&[&sampling[..], more].concat(), &format!("{FOX}\n"));
+    let wanted = of_run(&["--min-p", "0.2"]);
+    assert_eq!(of_run(&["--min-p", "0.2", "--draft", "off"]), wanted);
+    assert_ne!(of_run(&["--min-p", "0"]), wanted);
+    // Only the most likely token is as likely as itself.
+    assert_eq!(of_run(&["--min-p", "1"]), of_run(&["--top-k", "1"]));
+    let served = Served::start(&["--streams", "3"]);
+    let body = json!({"temperature": 1.5, "min_p": 0.2, "seed": 5, "max_tokens": 40});
+    let options = json!({"temperature": 1.5, "top_p": 1, "top_k": 0, "min_p": 0.2, "seed": 5, "num_predict": 40});
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let chats = with(&body, &json!({"messages": chat(FOX)}));
+                assert_eq!(text_of(&served.post("/v1/chat/completions", &chats)), wanted);
+                let ollama = json!({"messages": chat(FOX), "stream": false, "options": options});
+                assert_eq!(text_of(&served.post("/api/chat", &ollama)), wanted);
+                let answer = served.post("/v1/responses", &with(&body, &json!({"input": FOX})));
+                assert_eq!(answer["output"][0]["content"][0]["text"], wanted);
             });
         }
     });

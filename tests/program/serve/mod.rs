@@ -177,7 +177,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
             400,
             "logit_bias",
         ),
-        ("/v1/chat/completions", json!({"messages": messages, "min_p": 0.1}), 400, "min_p"),
+        ("/v1/chat/completions", json!({"messages": messages, "min_p": 1.5}), 400, "min_p"),
         (
             "/v1/chat/completions",
             json!({"messages": [{"role": "user", "content": 1}]}),

@@ -397,7 +397,7 @@ fn a_stream_says_something_while_its_model_is_loaded_for_long() {
     body["stream"] = json!(true);
     let mut of_openai = served.begin("/v1/completions", &body);
     let mut wrong = body.clone();
-    wrong["min_p"] = json!(0.1);
+    wrong["typical_p"] = json!(0.1);
     let mut of_wrong = served.begin("/v1/completions", &wrong);
     let mut of_ollama = served.begin("/api/generate", &json!({"model": "slow"}));
     let head = read_until(&mut of_openai, ": waiting\n\n");
@@ -412,7 +412,7 @@ fn a_stream_says_something_while_its_model_is_loaded_for_long() {
         assert!(!rest.contains("HTTP/1.1"), "{rest}");
     }
     assert!(rest[0].contains("data: [DONE]"), "{}", rest[0]);
-    assert!(rest[1].contains("data: {\"error\":") && rest[1].contains("min_p"), "{}", rest[1]);
+    assert!(rest[1].contains("data: {\"error\":") && rest[1].contains("typical_p"), "{}", rest[1]);
     assert!(rest[2].contains("\"done_reason\":\"load\""), "{}", rest[2]);
 }
 
