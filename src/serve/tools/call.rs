@@ -36,7 +36,7 @@ impl ToolCall {
         let arguments: Value = match function.get("arguments") {
             // Clients write nothing, or `null`, for a tool without parameters.
             Some(Value::String(text)) if matches!(text.trim(), "" | "null") => json!({}),
-            Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| bad())?,
+            Some(Value::String(text)) => object_of(text).ok_or_else(bad)?,
             Some(value) => value.clone(),
             None => json!({}),
         };
@@ -45,6 +45,69 @@ impl ToolCall {
             true => Ok(ToolCall { id, name, arguments: json::spaced(&arguments) }),
             false => Err(bad()),
         }
+    }
+}
+
+/// The JSON object that `text` is, or begins: an answer that is cut short may end within a call. What was begun there is
+/// closed, or left out where it has no value yet.
+fn object_of(text: &str) -> Option<Value> {
+    let begun = Begun::of(text);
+    let texts = [text.to_owned(), begun.closed(text), begun.without_last(text)];
+    let mut values = texts.iter().map(|text| serde_json::from_str::<Value>(text));
+    values.find_map(Result::ok).filter(Value::is_object)
+}
+
+/// What is open at the end of the beginning of a JSON text.
+#[derive(Default)]
+struct Begun {
+    /// The closing brackets that are missing, that of the outermost value first.
+    brackets: Vec<char>,
+    /// End of the last text, if it is open: the start of an escape that is not complete, or the end of all.
+    text_end: Option<usize>,
+    /// End of all but the last element, and the brackets that are missing behind it.
+    element: Option<(usize, usize)>,
+}
+
+impl Begun {
+    fn of(text: &str) -> Begun {
+        let mut begun = Begun::default();
+        let mut chars = text.char_indices();
+        while let Some((at, c)) = chars.next() {
+            let n_open = begun.brackets.len();
+            match (c, begun.text_end.is_some()) {
+                ('"', is_open) => begun.text_end = (!is_open).then_some(text.len()),
+                ('\\', true) => {
+                    let len = if text[at + 1..].starts_with('u') { 6 } else { 2 };
+                    begun.text_end = Some(if at + len > text.len() { at } else { text.len() });
+                    chars.next();
+                }
+                (_, true) => {}
+                ('{' | '[', _) => {
+                    begun.brackets.push(if c == '{' { '}' } else { ']' });
+                    begun.element = Some((at + 1, n_open + 1));
+                }
+                ('}' | ']', _) => {
+                    begun.brackets.pop();
+                }
+                (',', _) => begun.element = Some((at, n_open)),
+                _ => {}
+            }
+        }
+        begun
+    }
+
+    /// The text with all that is open closed.
+    fn closed(&self, text: &str) -> String {
+        let (end, quote) = self.text_end.map_or((text.len(), ""), |end| (end, "\""));
+        let brackets: String = self.brackets.iter().rev().collect();
+        [&text[..end], quote, &brackets].concat()
+    }
+
+    /// The text without its last element, and with all that is then open closed.
+    fn without_last(&self, text: &str) -> String {
+        let (end, n_open) = self.element.unwrap_or_default();
+        let brackets: String = self.brackets.iter().take(n_open).rev().collect();
+        [&text[..end], &brackets].concat()
     }
 }
 
@@ -79,9 +142,53 @@ mod tests {
             assert_eq!(call.arguments, "{}", "{empty}");
         }
         assert_eq!(read(json!({"name": "f"})).unwrap().arguments, "{}");
-        for wrong in [json!("{"), json!("[]"), json!("1"), json!([]), json!(1)] {
+        for wrong in [json!("[]"), json!("1"), json!("city=Paris"), json!([]), json!(1)] {
             let error = read(json!({"name": "f", "arguments": wrong})).unwrap_err();
             assert_eq!(error.field.as_deref(), Some("calls[0].function.arguments"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn arguments_that_were_cut_short_are_the_object_that_they_begin() {
+        for (begun, wanted) in [
+            ("{", "{}"),
+            ("{\"ci", "{}"),
+            ("{\"city\"", "{}"),
+            ("{\"city\": ", "{}"),
+            ("{\"city\": \"Par", r#"{"city": "Par"}"#),
+            ("{\"city\": \"Par\\", r#"{"city": "Par"}"#),
+            ("{\"city\": \"a\\\"", r#"{"city": "a\""}"#),
+            ("{\"city\": \"a\\\\", r#"{"city": "a\\"}"#),
+            ("{\"city\": \"\\u00e", r#"{"city": ""}"#),
+            ("{\"city\": \"\\u00e9", r#"{"city": "é"}"#),
+            ("{\"city\": \"ü\\u00", r#"{"city": "ü"}"#),
+            ("{\"a\": 12", r#"{"a": 12}"#),
+            ("{\"a\": 12, \"b\": tru", r#"{"a": 12}"#),
+            ("{\"a\": 12, \"b\": -", r#"{"a": 12}"#),
+            ("{\"a\": {\"b\": [1, {\"c\": \"[,{", r#"{"a": {"b": [1, {"c": "[,{"}]}}"#),
+            ("{\"a\": {\"b\": [1, {\"c\": ", r#"{"a": {"b": [1, {}]}}"#),
+            ("{\"a\": [1, ", r#"{"a": [1]}"#),
+            ("{\"a\": \"\\ud83d", "{}"),
+        ] {
+            let function = json!({"name": "f", "arguments": begun});
+            let call = ToolCall::read(&json!({"function": function}), "calls[0]").unwrap();
+            let value: Value = serde_json::from_str(&call.arguments).unwrap();
+            assert_eq!(value, serde_json::from_str::<Value>(wanted).unwrap(), "{begun}");
+        }
+    }
+
+    /// An answer may be cut behind any of its characters.
+    #[test]
+    fn every_beginning_of_an_object_is_an_object() {
+        let whole = r#"{"a": "x\n\"{,ü\u00e9\ud83d\ude00", "b": [1.5e-3, [], {"c": {}}, null], "d": {"e": [true, "]"]}, "f": ""}"#;
+        serde_json::from_str::<Value>(whole).unwrap();
+        for (at, _) in whole.char_indices().skip(1) {
+            assert!(object_of(&whole[..at]).is_some(), "{}", &whole[..at]);
+        }
+        for wrong in ["]", "}", "{]", "{\"a\" 1", "x{", "\"", "\\", "{\"a\": x"] {
+            let _ = object_of(wrong);
+        }
+        assert_eq!(object_of("{\"a\" 1}"), None);
+        assert_eq!(object_of("{} {"), None);
     }
 }

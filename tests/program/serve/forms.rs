@@ -312,6 +312,29 @@ fn check_tools(served: &Served, tools: &Value) {
         let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &body.to_string());
         assert!(head.starts_with("HTTP/1.1 200 "), "{text}");
     }
+    check_cut_call(served, tools);
+}
+
+/// Checks that a conversation goes on behind a call that `max_tokens` cut short.
+fn check_cut_call(served: &Served, tools: &Value) {
+    let is_cut = |message: &Value| {
+        let arguments = message["tool_calls"][0]["function"]["arguments"].as_str();
+        arguments
+            .is_some_and(|text| !text.is_empty() && serde_json::from_str::<Value>(text).is_err())
+    };
+    let cut = (5..60).step_by(3).find_map(|n| {
+        let body = json!({"messages": chat("Light!"), "tools": tools, "tool_choice": "required", "seed": 1, "max_tokens": n});
+        let message = served.post("/v1/chat/completions", &body)["choices"][0]["message"].take();
+        is_cut(&message).then_some(message)
+    });
+    let cut = cut.expect("some number of tokens ends within a call");
+    let result = json!({"role": "tool", "tool_call_id": cut["tool_calls"][0]["id"], "content": "it was cut"});
+    for next in [json!({"role": "user", "content": "Go on."}), result] {
+        let messages = json!([{"role": "user", "content": "Light!"}, cut, next]);
+        let body = json!({"messages": messages, "tools": tools, "max_tokens": 3});
+        let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &body.to_string());
+        assert!(head.starts_with("HTTP/1.1 200 "), "{text}");
+    }
 }
 
 #[test]
