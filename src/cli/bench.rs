@@ -19,7 +19,9 @@ use argh::{ArgsInfo, FromArgs};
 use super::power::{self, StatedWatts};
 use super::weights::{self, Words};
 use super::{Failure, key, model_files, note, options};
-use crate::engine::{Cache, DeviceChoice, DeviceOptions, Engine, Huge, Options, WeightsPlace};
+use crate::engine::{
+    Cache, DeviceChoice, DeviceOptions, DeviceSpeeds, Engine, Huge, Options, WeightsPlace, devices,
+};
 use crate::format::model::{Ends, Header};
 use crate::kernels::Isa;
 use crate::model::{KvKind, Model, Shape};
@@ -83,7 +85,7 @@ pub(super) struct Bench {
     /// how keys and values are kept: f16, f32 (default for f32 models) or int8
     #[argh(option, from_str_fn(options::kv_type))]
     kv: Option<KvKind>,
-    /// where layers are computed: cpu (default), gpu, auto (a GPU if it fits), or part of a device's name
+    /// where layers are computed: cpu (default), gpu, auto (a GPU if it is faster), or part of a device's name
     #[argh(option, from_str_fn(options::device), default = "DeviceChoice::Cpu")]
     device: DeviceChoice,
     /// most of the GPU's memory to use, as in 6G (nine tenths of it)
@@ -195,7 +197,9 @@ impl Bench {
             table.machine(&kernels, threads, &machine.limits())?;
             if let (Some(model), Some(ctx_len)) = (&model, ctx_len) {
                 let mut engine = self.engine(model.clone(), ctx_len, &cpus)?;
-                model::measure(&mut engine, &machine, &workload, |figure| {
+                let device = self.device_speeds(&engine, &mut table)?;
+                let limits = (&machine, device.map(|speeds| speeds.read));
+                model::measure(&mut engine, limits, &workload, |figure| {
                     table.figure(threads, &figure)
                 })?;
                 if let Some((meter, idle_watts)) = &meter {
@@ -324,9 +328,24 @@ impl Bench {
             device: DeviceOptions { choice: self.device.clone(), memory: self.gpu_memory },
             ..Options::default()
         };
-        let mut engine = options::started(Engine::new(model, &options), self.json)?;
+        let mut engine = options::started(Engine::new(model, &options), &self.device, self.json)?;
         self.pack(&mut engine)?;
         Ok(engine)
+    }
+
+    /// Measures the device that computes layers of `engine`, and shows its speeds.
+    fn device_speeds(
+        &self,
+        engine: &Engine,
+        table: &mut BenchTable,
+    ) -> Result<Option<DeviceSpeeds>, Failure> {
+        let Some((name, layers)) = engine.device() else { return Ok(None) };
+        let all = devices().map_err(Failure::Runtime)?;
+        let speeds = all.iter().find(|line| line.name == name).and_then(|line| line.speeds);
+        if let Some(speeds) = speeds {
+            table.device(name, layers, speeds)?;
+        }
+        Ok(speeds)
     }
 
     /// Packs the weights. A made-up model has no file to keep them beside: they stay in memory.

@@ -109,13 +109,15 @@ impl Doctor {
         let all = cpu::cores();
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
 
+        let pool = Pool::new(&cpu::cores_worth_using()).map_err(|e| Failure::runtime(&e))?;
+        let read = machine::read_bandwidth(&kernels, &pool, PROBE_BYTES)?;
         let mut findings = cores::cores(tree, &all, &kernels);
         findings.extend(cores::governors(tree));
         findings.push(cores::huge_pages(tree));
-        findings.extend(gpus::gpus());
+        findings.extend(gpus::gpus(read));
         findings.extend(power::heat(tree));
         findings.push(power::sensor(tree));
-        findings.extend(self.memory(tree, engine.as_ref(), &kernels, &cpu::cores_worth_using())?);
+        findings.extend(self.memory(tree, engine.as_ref(), (read, pool.threads())));
         if self.ring {
             findings.push(link::module(tree));
             findings.push(link::port(tree, self.port.unwrap_or(PORT_DEFAULT)));
@@ -128,14 +130,13 @@ impl Doctor {
         Ok(findings)
     }
 
-    /// Judges size and speed of memory, and the packed weights.
+    /// Judges size and speed of memory, and the packed weights. `read` is the bytes a second that `threads` threads read.
     fn memory(
         &self,
         tree: &Tree,
         engine: Option<&Engine>,
-        kernels: &Kernels,
-        fast: &[usize],
-    ) -> Result<Vec<Finding>, Failure> {
+        (read, threads): (f64, usize),
+    ) -> Vec<Finding> {
         let loaded = engine.map(|engine| engine.model());
         let ctx_len = |max: usize| self.ctx.unwrap_or(max.min(crate::engine::CTX_LEN_DEFAULT));
         let file_bytes = self.model.as_deref().and_then(|path| fs::metadata(path).ok());
@@ -144,10 +145,8 @@ impl Doctor {
             file_bytes: file.len(),
             ctx_len: ctx_len(model.header().max_seq_len),
         });
-        let pool = Pool::new(fast).map_err(|e| Failure::runtime(&e))?;
-        let read = machine::read_bandwidth(kernels, &pool, PROBE_BYTES)?;
         let mut findings =
-            vec![model::memory(tree, wanted), model::bandwidth(read, pool.threads(), loaded)];
+            vec![model::memory(tree, wanted), model::bandwidth(read, threads, loaded)];
         findings.extend(loaded.map(|model| model::reads(model.header())));
         if let (Some(engine), Some(path)) = (engine, &self.model) {
             let (model, cache) = (Some(path.clone()), self.cache.clone());
@@ -155,7 +154,7 @@ impl Doctor {
             let cache = engine.cache_file(&place);
             findings.push(model::cache(engine, path, cache.as_deref()));
         }
-        Ok(findings)
+        findings
     }
 }
 

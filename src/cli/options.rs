@@ -261,14 +261,22 @@ fn core_numbers(value: &str) -> Result<Vec<usize>, String> {
     Ok(cores)
 }
 
-/// An engine that has started. Tells which device computes how many layers, if there is one beside the CPUs.
+/// An engine that has started. Tells which device computes how many layers, if one was asked for.
 pub(super) fn started(
     engine: Result<Engine, EngineError>,
+    asked: &DeviceChoice,
     is_quiet: bool,
 ) -> Result<Engine, Failure> {
     let engine = engine.map_err(engine_failure)?;
-    if let Some((name, layers)) = engine.device().filter(|_| !is_quiet) {
-        note(&format!("leap: {layers} of {} layers on {name}", engine.header().n_layers));
+    match engine.device() {
+        _ if is_quiet => {}
+        Some((name, layers)) => {
+            note(&format!("leap: {layers} of {} layers on {name}", engine.header().n_layers));
+        }
+        None if *asked == DeviceChoice::Auto => {
+            note("leap: all layers on the CPU; `leap doctor` lists the devices");
+        }
+        None => {}
     }
     Ok(engine)
 }

@@ -169,7 +169,11 @@ impl Run {
 
 /// An engine for the model. Warns if memory is short.
 fn engine(loaded: &Loaded, options: &Options, is_quiet: bool) -> Result<Engine, Failure> {
-    let engine = options::started(Engine::new(loaded.model.clone(), options), is_quiet)?;
+    let engine = options::started(
+        Engine::new(loaded.model.clone(), options),
+        &options.device.choice,
+        is_quiet,
+    )?;
     let needed = engine.about().arena_bytes as u64;
     if let Some(available) = memory::available_bytes().filter(|&bytes| bytes < needed) {
         warn(&format!(

@@ -228,7 +228,7 @@ pub(super) struct Serve {
     /// how keys and values are kept: f16, f32 (default for f32 models), or int8: half of f16's memory
     #[argh(option, from_str_fn(options::kv_type))]
     kv: Option<KvKind>,
-    /// where layers are computed: cpu (default), gpu, auto (a GPU if it fits), or part of a device's name
+    /// where layers are computed: cpu (default), gpu, auto (a GPU if it is faster), or part of a device's name
     #[argh(option, from_str_fn(options::device), default = "DeviceChoice::Cpu")]
     device: DeviceChoice,
     /// most of the GPU's memory to use, as in 6G (nine tenths of it)
@@ -294,7 +294,7 @@ impl Serve {
         overwritten::watch(place.model.as_deref(), &loaded.model);
         let (listeners, _files) = self.listeners(&keys)?;
         let engine = Engine::new(loaded.model.clone(), &master.options(options));
-        let mut engine = options::started(engine, self.quiet)?;
+        let mut engine = options::started(engine, &self.device, self.quiet)?;
         master.prepare(&mut engine).map_err(|e| boards::failure(by, e))?;
         notify::start();
         let announce = || notify::status("waiting for the other boards");

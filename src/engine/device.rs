@@ -1,8 +1,16 @@
 //! Devices beside the CPUs: which there are, and the choice of one.
 
+use super::bandwidth::Reader;
 use super::error::EngineError;
 use super::options::{DeviceChoice, Options};
+use crate::kernels::Kernels;
 use crate::model::Transformer;
+use crate::pool::Pool;
+
+/// Bytes of memory to read to measure the CPUs: more than caches hold.
+const READ_BYTES: u64 = 256 << 20;
+/// Number of runs of reading. The best one counts, because other work slows the rest.
+const READ_RUNS: usize = 3;
 
 /// Has the device that `options` choose compute the last layers of `transformer`.
 ///
@@ -12,30 +20,41 @@ pub(super) fn give_layers(
     transformer: &mut Transformer,
     options: &Options,
 ) -> Result<(), EngineError> {
-    let name = match &options.device.choice {
-        DeviceChoice::Cpu => return Ok(()),
-        DeviceChoice::Auto => None,
-        DeviceChoice::Gpu { name } => name.clone(),
-    };
-    match (give(transformer, name, options.device.memory), &options.device.choice) {
-        (Err(why), DeviceChoice::Auto) => {
-            log::info!("layers stay on the CPU: {why}");
+    let memory = options.device.memory;
+    match &options.device.choice {
+        DeviceChoice::Cpu => Ok(()),
+        DeviceChoice::Auto => {
+            if let Err(why) = give(transformer, None, memory, Some(read_by_cpus)) {
+                log::info!("layers stay on the CPU: {why}");
+            }
             Ok(())
         }
-        (result, _) => result.map_err(EngineError::Device),
+        DeviceChoice::Gpu { name } => {
+            give(transformer, name.clone(), memory, None).map_err(EngineError::Device)
+        }
     }
 }
 
+/// Bytes a second that the threads of `pool` read: the CPUs multiply weights no faster. 0 if there is no memory to read.
+fn read_by_cpus(pool: &Pool) -> f64 {
+    let kernels = Kernels::best();
+    let Ok(reader) = Reader::new(&kernels, pool, READ_BYTES) else { return 0.0 };
+    (0..READ_RUNS).map(|_| reader.bytes_per_s(0.0)).fold(0.0, f64::max)
+}
+
+/// Gives layers to the device whose name contains `name`. With `outpace`, only to a device that multiplies more bytes of
+/// weights a second.
 #[cfg(feature = "gpu")]
 fn give(
     transformer: &mut Transformer,
     name: Option<String>,
     memory: Option<u64>,
+    outpace: Option<fn(&Pool) -> f64>,
 ) -> Result<(), String> {
     use crate::gpu::{Gpu, GpuOptions};
     use crate::model::Device;
 
-    let options = GpuOptions { name, memory };
+    let options = GpuOptions { name, memory, outpace };
     let opened = transformer.use_device(Box::new(move |model, plan, pool| {
         let gpu = Gpu::open(model, plan, &options, pool).map_err(|error| error.to_string())?;
         Ok(Box::new(gpu) as Box<dyn Device>)
@@ -44,12 +63,17 @@ fn give(
 }
 
 #[cfg(not(feature = "gpu"))]
-fn give(_: &mut Transformer, _: Option<String>, _: Option<u64>) -> Result<(), String> {
+fn give(
+    _: &mut Transformer,
+    _: Option<String>,
+    _: Option<u64>,
+    _: Option<fn(&Pool) -> f64>,
+) -> Result<(), String> {
     Err("this program computes on CPUs alone; one with the feature \"gpu\" uses GPUs".to_owned())
 }
 
 /// A device beside the CPUs, and whether it gives their bits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DeviceLine {
     /// The device's own name.
     pub name: String,
@@ -61,9 +85,20 @@ pub struct DeviceLine {
     pub is_software: bool,
     /// How it comes to the CPUs' bits, or why it cannot be used.
     pub exactness: Result<&'static str, String>,
+    /// How fast it is; `None` if it cannot be used.
+    pub speeds: Option<DeviceSpeeds>,
 }
 
-/// The devices that Vulkan finds, each after a self-test.
+/// Measured speeds of a device in bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceSpeeds {
+    /// Of reading its memory.
+    pub read: f64,
+    /// Of products of one row by int8 weights, counted in bytes of weights.
+    pub multiplied: f64,
+}
+
+/// The devices that Vulkan finds, each after a self-test, and measured if it passed.
 ///
 /// # Errors
 /// Why none is found.
@@ -77,9 +112,13 @@ pub fn devices() -> Result<Vec<DeviceLine>, String> {
         driver: info.driver,
         memory: info.memory,
         is_software: info.is_software,
+        speeds: result
+            .as_ref()
+            .ok()
+            .map(|(_, speeds)| DeviceSpeeds { read: speeds.read, multiplied: speeds.multiplied }),
         exactness: match result {
-            Ok(Fusing::Device) => Ok("by its own fused multiply-add"),
-            Ok(Fusing::Sums) => Ok("by sums of known error"),
+            Ok((Fusing::Device, _)) => Ok("by its own fused multiply-add"),
+            Ok((Fusing::Sums, _)) => Ok("by sums of known error"),
             Err(error) => Err(error.to_string()),
         },
     };
@@ -104,6 +143,7 @@ mod tests {
         DeltaRule, Features, Header, LayerSet, Mixer, RecurrentLayers, Weights,
     };
     use crate::model::{KvKind, Model, PiecePlace, Plan, Stage};
+    use crate::pool::Pool;
 
     fn demo() -> Arc<Model> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/models/demo.bin");
@@ -161,7 +201,7 @@ mod tests {
             plain.stage.set_plan(plan).unwrap();
             let mut engine = engine(&model);
             let name = Some("llvmpipe".to_owned());
-            if let Err(why) = super::give(&mut engine.stage.transformer, name, None) {
+            if let Err(why) = super::give(&mut engine.stage.transformer, name, None, None) {
                 let may_lack = cfg!(target_env = "musl") || std::env::var_os("CI").is_none();
                 assert!(may_lack, "{why}");
                 return;
@@ -172,5 +212,25 @@ mod tests {
             assert!(engine.device().is_some() && !has_state(&mut engine));
             assert!(logits(&mut engine) == logits(&mut plain));
         }
+    }
+
+    #[test]
+    fn layers_stay_on_the_cpu_where_a_device_is_slower() {
+        let mut engine = engine(&demo());
+        let mut give = |outpace: fn(&Pool) -> f64| {
+            let name = Some("llvmpipe".to_owned());
+            super::give(&mut engine.stage.transformer, name, None, Some(outpace))
+        };
+        let why = give(|_| f64::MAX).unwrap_err();
+        if !why.contains("llvmpipe (") {
+            let may_lack = cfg!(target_env = "musl") || std::env::var_os("CI").is_none();
+            assert!(may_lack, "{why}");
+            return;
+        }
+        assert!(why.contains("multiplies weights at"), "{why}");
+        give(|_| 1.0).unwrap();
+        assert!(engine.device().is_some());
+        let pool = Pool::new(&[]).unwrap();
+        assert!(super::read_by_cpus(&pool) > 1e6);
     }
 }

@@ -42,7 +42,7 @@ pub use crate::model::{ForwardError, KvKind, Model, Precision, Wants};
 pub use about::{EngineInfo, WeightsIn};
 #[cfg(feature = "tools")]
 pub use calibrate::{CalibrateError, calibrate};
-pub use device::{DeviceLine, devices};
+pub use device::{DeviceLine, DeviceSpeeds, devices};
 pub use draft_model::ModelDrafter;
 pub use drafts::{DRAFTS_MAX, DraftKind, DraftMode, Drafter};
 #[cfg(feature = "serve")]

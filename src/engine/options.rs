@@ -72,7 +72,8 @@ pub enum DeviceChoice {
     /// None.
     #[default]
     Cpu,
-    /// A GPU, if there is one that gives the CPUs' bits and can compute the model.
+    /// A GPU, if there is one that gives the CPUs' bits, can compute the model, and multiplies weights faster than the
+    /// CPUs read them.
     Auto,
     /// A GPU; starting fails without one.
     Gpu {

@@ -264,6 +264,11 @@ impl Engine {
         self.stage.transformer.device_beside()
     }
 
+    /// Part of the bytes of a token's weights that the device beside the CPUs reads, 0 to 1.
+    pub fn device_part(&self) -> f64 {
+        self.stage.transformer.part_beside().min(1.0)
+    }
+
     /// Instruction set of the kernels in use.
     pub fn isa(&self) -> Isa {
         self.stage.transformer.kernels().isa()

@@ -10,7 +10,7 @@ use super::error::PartError;
 use super::figures::{self, Measuring, Own};
 use super::settings::Settings;
 use crate::engine::bandwidth::Reader;
-use crate::engine::{Engine, Options, Stream, made_up};
+use crate::engine::{DeviceChoice, DeviceOptions, Engine, Options, Stream, made_up};
 use crate::format::model::{Ends, Weights};
 use crate::kernels::Kernels;
 use crate::model::{Model, Shape};
@@ -77,10 +77,22 @@ pub(super) fn own(
     let meter = meter.filter(|_| milliwatts.is_none());
     let (cpus, sensor) = (options.cpus(), meter.map_or("no sensor", Meter::name));
     let wanted = options.threads.map_or("any", |_| "these");
-    let machine = format!("{} {cpus:?} {wanted} {sensor}", kernels.isa().name());
+    let device = device_words(&options.device);
+    let machine = format!("{} {cpus:?} {wanted} {sensor}{device}", kernels.isa().name());
     let measure = &mut || measure(options, meter);
     let measuring = Measuring { machine: &machine, milliwatts, measure };
     figures::own(folder, measuring, &*settings.events)
+}
+
+/// The device, in words that kept figures are known by; none for the CPUs alone.
+fn device_words(DeviceOptions { choice, memory }: &DeviceOptions) -> String {
+    let name = match choice {
+        DeviceChoice::Cpu => return String::new(),
+        DeviceChoice::Auto => "auto",
+        DeviceChoice::Gpu { name } => name.as_deref().unwrap_or("gpu"),
+    };
+    // A name is one line of a file, whatever the user gives.
+    format!(" {name:?} {memory:?}")
 }
 
 /// Measures this board with all threads that `options` ask for and, if they ask for none, with half of them,
@@ -233,6 +245,23 @@ fn milliwatts(engine: &mut Engine, (meter, idle): (&Meter, f64)) -> Option<(u32,
 mod tests {
     use super::*;
     use crate::sys::power::PowerSource;
+
+    #[test]
+    fn figures_with_a_device_are_known_by_it() {
+        let words = |choice, memory| device_words(&DeviceOptions { choice, memory });
+        let gpu = |name: &str| DeviceChoice::Gpu { name: Some(name.to_owned()) };
+        let all = [
+            words(DeviceChoice::Cpu, None),
+            words(DeviceChoice::Auto, None),
+            words(DeviceChoice::Gpu { name: None }, None),
+            words(gpu("one\nline"), None),
+            words(gpu("one\nline"), Some(1 << 30)),
+        ];
+        assert_eq!(all[0], "");
+        for (i, words) in all.iter().enumerate() {
+            assert!(!words.contains('\n') && !all[i + 1..].contains(words), "{all:?}");
+        }
+    }
 
     #[test]
     fn all_threads_are_halved_down_to_one() {

@@ -38,6 +38,15 @@ pub(crate) enum GpuError {
         /// Number of inputs tried.
         tried: usize,
     },
+    /// The device multiplies weights more slowly than the CPU.
+    Slow {
+        /// Name of the device.
+        device: String,
+        /// Bytes of weights a second that it multiplies.
+        of_device: f64,
+        /// Bytes a second that the CPU reads.
+        of_cpu: f64,
+    },
     /// The model has layers for which there are no shaders.
     Unsupported(&'static str),
     /// The device does not have enough memory.
@@ -85,6 +94,12 @@ impl fmt::Display for GpuError {
                 f,
                 "{device} cannot be used: its {operation} gives other bits than the CPU for {wrong} of {tried} inputs, \
                  so texts would differ"
+            ),
+            GpuError::Slow { device, of_device, of_cpu } => write!(
+                f,
+                "{device} multiplies weights at {:.1} GB/s, the CPU reads them at {:.1} GB/s",
+                of_device / 1e9,
+                of_cpu / 1e9
             ),
             GpuError::Unsupported(what) => {
                 write!(f, "this model's layers run on the CPU alone: {what}")

@@ -1,26 +1,27 @@
 //! The devices of this machine, each with its self-test.
 
-use super::commands::Commands;
-use super::device::{DeviceInfo, Handle, devices};
+use super::device::{DeviceInfo, devices};
 use super::error::GpuError;
-use super::self_test::{Fusing, exact_pipelines};
+use super::exact::ExactGpu;
+use super::self_test::Fusing;
+use super::speed::GpuSpeeds;
 
-/// A device, and whether it gives the CPU's bits.
+/// A device, and whether it gives the CPU's bits; if so, with its speeds.
 pub(crate) struct Examined {
     pub(crate) info: DeviceInfo,
-    pub(crate) result: Result<Fusing, GpuError>,
+    pub(crate) result: Result<(Fusing, GpuSpeeds), GpuError>,
 }
 
-/// Runs the self-test on each device that Vulkan finds.
+/// Runs the self-test on each device that Vulkan finds, and measures those that pass.
 ///
 /// # Errors
 /// If there is no Vulkan loader, or it fails.
 pub(crate) fn examine() -> Result<Vec<Examined>, GpuError> {
     let all = devices()?.into_iter();
     let examined = all.map(|info| {
-        let result = Handle::open(&info.name, &|other| *other == info).and_then(|handle| {
-            let mut commands = Commands::new(&handle)?;
-            exact_pipelines(&handle, &mut commands).map(|(_, fusing)| fusing)
+        let result = ExactGpu::open_known(&info).and_then(|mut gpu| {
+            let speeds = gpu.speeds()?;
+            Ok((gpu.fusing, speeds))
         });
         Examined { info, result }
     });

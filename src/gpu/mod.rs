@@ -19,6 +19,7 @@
 mod commands;
 mod device;
 mod error;
+mod exact;
 mod examine;
 mod layer;
 mod memory;
@@ -30,6 +31,7 @@ mod record;
 mod recurrent;
 mod room;
 mod self_test;
+mod speed;
 mod states;
 mod support;
 mod tensors;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::commands::Commands;
 use super::device::Handle;
 use super::error::GpuError;
+use super::exact::ExactGpu;
 use super::layer::{Layer, matrix_kinds};
 use super::pipelines::Pipelines;
 use super::places::Places;
 use super::record::On;
 use super::room::Room;
-use super::self_test::exact_pipelines;
 use super::states::{DeviceStates, layer_bytes};
 use super::support::unsupported;
 use super::tensors::{Layout, Loading, Tensor, Transfer};
@@ -30,12 +30,14 @@ const ROWS_PER_SUBMISSION: usize = 256;
 const MEMORY_PERCENT: u64 = 90;
 
 /// Which GPU, and how much of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct GpuOptions {
     /// Part of the device's name; `None` for the first that is no program on the CPU.
     pub(crate) name: Option<String>,
     /// Bytes of its memory that may be used; `None` for nine tenths.
     pub(crate) memory: Option<u64>,
+    /// Bytes of weights a second that the CPUs multiply at most: a device that is slower is refused.
+    pub(crate) outpace: Option<fn(&Pool) -> f64>,
 }
 
 /// The last layers of a model on a GPU.
@@ -55,13 +57,13 @@ pub(crate) struct Gpu {
 }
 
 impl GpuOptions {
-    fn open(&self) -> Result<Arc<Handle>, GpuError> {
-        match &self.name {
-            None => Handle::open("gpu", &|info| !info.is_software),
-            Some(name) => {
-                let wanted = name.to_lowercase();
-                Handle::open(name, &|info| info.name.to_lowercase().contains(&wanted))
-            }
+    fn open(&self, pool: &Pool) -> Result<ExactGpu, GpuError> {
+        let mut gpu = ExactGpu::open(self.name.as_deref())?;
+        let Some(outpace) = self.outpace else { return Ok(gpu) };
+        let (of_device, of_cpu) = (gpu.speeds()?.multiplied, outpace(pool));
+        match of_device > of_cpu {
+            true => Ok(gpu),
+            false => Err(GpuError::Slow { device: gpu.name().to_owned(), of_device, of_cpu }),
         }
     }
 }
@@ -71,7 +73,7 @@ impl Gpu {
     /// `pool` prepare them.
     ///
     /// # Errors
-    /// If there is no such GPU, it is not exact, no layer fits, or no shaders exist for the model.
+    /// If there is no such GPU, it is not exact or too slow, no layer fits, or no shaders exist for the model.
     pub(crate) fn open(
         model: &Model,
         plan: &Plan,
@@ -82,12 +84,10 @@ impl Gpu {
         if let Some(why) = unsupported(header) {
             return Err(GpuError::Unsupported(why));
         }
-        let handle = options.open()?;
+        let ExactGpu { handle, mut commands, mut pipelines, .. } = options.open(pool)?;
         let memory = options.memory.unwrap_or(handle.info.memory / 100 * MEMORY_PERCENT);
         let share = fitting(model, plan, memory)?;
         let model = model.view_of(share).map_err(GpuError::Model)?;
-        let mut commands = Commands::new(&handle)?;
-        let (mut pipelines, _) = exact_pipelines(&handle, &mut commands)?;
         let mut transfer = Transfer::new(&handle)?;
         let Share { layers, has_ends } = model.share().clone();
         let mut loading = Loading {

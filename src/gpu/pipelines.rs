@@ -80,6 +80,8 @@ pub(super) enum Shader {
     Delta,
     /// Updates of states of state spaces.
     Scan,
+    /// Reads of memory, to measure them.
+    Read,
 }
 
 /// Forms of gates, numbered as in `shaders/gate.comp`.
@@ -208,6 +210,7 @@ impl Shader {
             Shader::Keys => include_bytes!("shaders/keys.spv"),
             Shader::Delta => include_bytes!("shaders/delta.spv"),
             Shader::Scan => include_bytes!("shaders/scan.spv"),
+            Shader::Read => include_bytes!("shaders/read.spv"),
         }
     }
 

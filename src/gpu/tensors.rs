@@ -188,6 +188,26 @@ impl Tensor {
         Ok(Tensor { rows, k, layout: Some(layout), memory })
     }
 
+    /// Memory for a matrix `[rows, k]`, with any content.
+    ///
+    /// # Errors
+    /// If there is no room on the device.
+    pub(super) fn blank(
+        handle: &Arc<Handle>,
+        encoding: Encoding,
+        [rows, k]: [usize; 2],
+    ) -> Result<Tensor, GpuError> {
+        let layout = Layout::of(encoding);
+        let bytes = layout.map_or(4 * (rows * k) as u64, |layout| layout.bytes(rows, k));
+        let memory = Memory::new(handle, bytes, Place::Device)?;
+        Ok(Tensor { rows, k, layout, memory })
+    }
+
+    /// Bytes of the matrix.
+    pub(super) fn bytes(&self) -> u64 {
+        self.memory.bytes
+    }
+
     /// Addresses of codes or values, and of a panel's first and second parameters.
     pub(super) fn addresses(&self) -> [u64; 3] {
         let start = self.memory.address;

@@ -87,17 +87,24 @@ impl fmt::Display for What {
     }
 }
 
-/// Measures `engine` in turn with `machine`, and gives each figure to `show`.
+/// Measures `engine` in turn with `machine`, and gives each figure to `show`. `device_read` is the bytes a second that
+/// the device beside the CPUs reads, if there is one.
 pub(super) fn measure(
     engine: &mut Engine,
-    machine: &MeasuredMachine,
+    (machine, device_read): (&MeasuredMachine, Option<f64>),
     workload: &[What],
     mut show: impl FnMut(Figure) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut long_row_s = None;
     for &what in workload {
         match what {
-            What::Decode(depth) => show(Figure::Speed(decode(engine, machine, depth)?))?,
+            What::Decode(depth) => {
+                let mut figure = decode(engine, machine, depth)?;
+                let cpu_read = figure.limits.read_bytes_per_s;
+                let part = engine.device_part();
+                figure.limits.read_bytes_per_s = read_by_both(cpu_read, device_read, part);
+                show(Figure::Speed(figure))?;
+            }
             What::Prefill(len) => {
                 if FEW_ROWS.contains(&len) && long_row_s.is_none() {
                     long_row_s = Some(long_row(engine)?);
@@ -113,6 +120,11 @@ pub(super) fn measure(
         }
     }
     Ok(())
+}
+
+/// Bytes a second of CPUs and a device that read one after the other, the device `part` of the bytes.
+fn read_by_both(cpu: f64, device: Option<f64>, part: f64) -> f64 {
+    device.map_or(cpu, |device| 1.0 / ((1.0 - part) / cpu + part / device))
 }
 
 fn decode(
@@ -200,4 +212,17 @@ fn ops(engine: &Engine, n: usize) -> f64 {
         tensors.map(|t| t.rows as f64 * t.cols as f64 * header.active_part(t.id.kind)).sum()
     };
     2.0 * (macs(true) * n as f64 + macs(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_two_readers_is_that_of_their_turns() {
+        assert_eq!(read_by_both(10e9, None, 0.0), 10e9);
+        assert_eq!(read_by_both(10e9, Some(40e9), 1.0), 40e9);
+        // A fifth of a second for the CPUs' gigabytes, and a tenth for the device's.
+        assert!((read_by_both(10e9, Some(40e9), 4.0 / 6.0) - 6e9 / 0.3).abs() < 1.0);
+    }
 }

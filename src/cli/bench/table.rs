@@ -8,6 +8,7 @@ use super::model::{Figure, ModelFigure};
 use super::start::StartFigures;
 use super::sweep::SweepFigure;
 use crate::cli::{Failure, counted, note, print};
+use crate::engine::DeviceSpeeds;
 use crate::format::json::JsonObject;
 use crate::kernels::Kernels;
 use crate::sys::memory;
@@ -129,6 +130,30 @@ impl BenchTable {
             counted(threads, "thread"),
             limits.read_bytes_per_s / 1e9,
             limits.int8_ops_per_s / 1e9,
+        ))
+    }
+
+    /// Adds the speeds of the device that computes the last `layers` layers.
+    pub(super) fn device(
+        &mut self,
+        name: &str,
+        layers: usize,
+        DeviceSpeeds { read, multiplied }: DeviceSpeeds,
+    ) -> Result<(), Failure> {
+        if self.is_json {
+            let object = JsonObject::new()
+                .string("what", "device")
+                .string("name", name)
+                .integer("layers", layers as u64)
+                .number("read_bytes_per_s", read)
+                .number("multiplied_bytes_per_s", multiplied);
+            return print(&object.finish());
+        }
+        print(&format!(
+            "{name}, the last {}: reads {:.1} GB/s, multiplies weights at {:.1} GB/s\n",
+            counted(layers, "layer"),
+            read / 1e9,
+            multiplied / 1e9,
         ))
     }
 

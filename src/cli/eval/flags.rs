@@ -57,7 +57,7 @@ pub(in crate::cli) struct Eval {
     /// how keys and values are kept: f32 (default), f16 or int8
     #[argh(option, from_str_fn(options::kv_type))]
     pub(super) kv: Option<KvKind>,
-    /// where layers are computed: cpu (default), gpu, auto (a GPU if it fits), or part of a device's name
+    /// where layers are computed: cpu (default), gpu, auto (a GPU if it is faster), or part of a device's name
     #[argh(option, from_str_fn(options::device), default = "DeviceChoice::Cpu")]
     pub(super) device: DeviceChoice,
     /// most of the GPU's memory to use, as in 6G (nine tenths of it)

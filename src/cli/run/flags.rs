@@ -128,7 +128,7 @@ pub(in crate::cli) struct Run {
     /// how keys and values are kept: f16, f32 (default for f32 models), or int8: half of f16's memory
     #[argh(option, from_str_fn(options::kv_type))]
     pub(super) kv: Option<KvKind>,
-    /// where layers are computed: cpu (default), gpu, auto (a GPU if it fits), or part of a device's name
+    /// where layers are computed: cpu (default), gpu, auto (a GPU if it is faster), or part of a device's name
     #[argh(option, from_str_fn(options::device), default = "DeviceChoice::Cpu")]
     pub(super) device: DeviceChoice,
     /// most of the GPU's memory to use, as in 6G (nine tenths of it)

@@ -78,6 +78,14 @@ impl Transformer {
         header.bytes_per_token(|id| layers.holds(id))
     }
 
+    /// Part of the bytes of a token's weights that the device beside the CPUs reads, 0 to 1.
+    pub fn part_beside(&self) -> f64 {
+        let Some(Beside { device, .. }) = &self.beside else { return 0.0 };
+        let (header, share) = (device.model().header(), device.model().share());
+        let bytes = header.bytes_per_token(|id| share.holds(id));
+        bytes as f64 / (self.model.bytes_per_token() + self.bytes_beside()) as f64
+    }
+
     /// Changes the plan of the device beside the CPUs, if there is one. If it has no room for the plan beside its layers,
     /// returns the share, to be divided anew.
     pub(super) fn share_without_room(&mut self, plan: &Plan) -> Option<Share> {
