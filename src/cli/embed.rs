@@ -13,9 +13,11 @@ use super::{Failure, options, overwritten, stdout_failure};
 use crate::engine::{
     Cache, EmbedError, Embedder, Huge, Options, TextIds, VectorForm, WeightsPlace,
 };
+use crate::format::json::JsonObject;
 use crate::format::model::{EmbeddingModel, Header, Pooling};
 use crate::model::{ForwardError, KvKind};
 use crate::sys::signal;
+use crate::tokenizer::Tokenizer;
 
 /// Texts whose vectors are computed at once, so that long inputs need little memory.
 const TEXTS: usize = 256;
@@ -118,19 +120,36 @@ impl Embed {
         let words = if self.quiet { Words::None } else { Words::Progress };
         weights::prepare_embedder(&mut embedder, &place, words)?;
         embedder.interrupt_by(|| signal::interrupted() != 0);
-        let form = self.form(embedder.form());
         let mut printer = Printer::new(self.json);
+        match self.embed((&mut embedder, &tokenizer), &prompt, &mut printer) {
+            Ok(()) => printer.finish(None),
+            Err(failure) => {
+                // The failure that is told is the first one.
+                let _ = printer.finish(Some(&failure));
+                Err(failure)
+            }
+        }
+    }
+
+    /// Prints the vectors of all texts.
+    fn embed(
+        &self,
+        (embedder, tokenizer): (&mut Embedder, &Tokenizer),
+        prompt: &str,
+        printer: &mut Printer,
+    ) -> Result<(), Failure> {
+        let form = self.form(embedder.form());
         for texts in self.texts()? {
             let texts = texts?;
             let ids = TextIds {
-                tokenizer: &tokenizer,
+                tokenizer,
                 header: embedder.header(),
                 limit: embedder.ctx_len(),
                 truncates: self.truncate,
             };
             let mut all = Vec::with_capacity(texts.len());
             for (number, text) in &texts {
-                all.push(ids.of(&prompt, text).map_err(|e| self.failure(*number, &e))?);
+                all.push(ids.of(prompt, text).map_err(|e| self.failure(*number, &e))?);
             }
             let n_tokens: usize = all.iter().map(Vec::len).sum();
             let mut told = Ok(());
@@ -142,7 +161,7 @@ impl Embed {
             printer.n_tokens += n_tokens;
             result.map_err(|e| self.failure(texts[0].0, &e))?;
         }
-        printer.finish()
+        Ok(())
     }
 
     /// The model file, converted if need be.
@@ -310,10 +329,18 @@ impl Printer {
         self.out.write_all(self.line.as_bytes()).or_else(|e| unless_closed(&e))
     }
 
-    fn finish(mut self) -> Result<(), Failure> {
-        if self.is_json {
+    /// Ends the object. After a failure it has the vectors that were there, and an `error`; without any there is no
+    /// object.
+    fn finish(mut self, failure: Option<&Failure>) -> Result<(), Failure> {
+        if self.is_json && (self.n_vectors > 0 || failure.is_none()) {
             let start = if self.n_vectors == 0 { "{\"embeddings\":[" } else { "" };
-            let end = format!("{start}],\"tokens\":{}}}\n", self.n_tokens);
+            let end = match failure {
+                None => "}".to_owned(),
+                Some(failure) => {
+                    format!(",{}", &JsonObject::new().string("error", failure.text()).text()[1..])
+                }
+            };
+            let end = format!("{start}],\"tokens\":{}{end}\n", self.n_tokens);
             self.out.write_all(end.as_bytes()).or_else(|e| unless_closed(&e))?;
         }
         self.out.flush().or_else(|e| unless_closed(&e))

@@ -65,8 +65,13 @@ impl Failure {
     /// The message alone, for those who do not see the exit code.
     #[cfg(any(feature = "serve", feature = "tools"))]
     pub(super) fn message(self) -> String {
+        self.text().to_owned()
+    }
+
+    /// The message.
+    pub(super) fn text(&self) -> &str {
         match self {
-            Failure::Interrupted => "interrupted".to_owned(),
+            Failure::Interrupted => "interrupted",
             Failure::Runtime(message)
             | Failure::Usage(message)
             | Failure::Input(message)

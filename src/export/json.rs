@@ -8,6 +8,11 @@ use super::error::ExportError;
 use crate::format::json::parse;
 use crate::sys::map::Map;
 
+/// Whether a folder names a file at `path`. A link whose file is missing counts: it is to be reported, not passed over.
+pub(super) fn is_named(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
 /// Reads the file at `path` if it holds no more than `values_max` values.
 pub(super) fn read(path: &Path, values_max: usize) -> Result<Value, ExportError> {
     let map =

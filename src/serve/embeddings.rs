@@ -13,6 +13,7 @@ use super::asked::Asked;
 use super::error::ApiError;
 use super::fields::{Fields, token_id};
 use super::http::{Connection, Reply};
+use super::neutral;
 use super::service::Service;
 use super::vectors::EmbedTicket;
 use crate::engine::{TextIds, VectorForm};
@@ -50,6 +51,7 @@ pub(super) fn openai(
         Some("base64") => true,
         Some(_) => return Err(fields.bad("encoding_format", "is neither float nor base64")),
     };
+    neutral::check_embeddings(&fields)?;
     let wish = Wish::read(service, &fields, false)?;
     let texts = wish.texts(&fields, "input")?;
     let Some((vectors, n_tokens)) = compute(service, connection, texts, wish.form)? else {
@@ -133,6 +135,8 @@ struct Wish<'s> {
     service: &'s Service,
     header: Arc<Header>,
     form: VectorForm,
+    /// Most tokens of a text.
+    limit: usize,
     truncates: bool,
     /// Text before each text.
     prompt: String,
@@ -162,7 +166,8 @@ impl<'s> Wish<'s> {
             return Err(fields.bad("prompt_name", &problem));
         }
         let prompt = prompt.unwrap_or_default().to_owned();
-        Ok(Wish { service, header, form, truncates, prompt })
+        let limit = service.ctx_len.min(num_ctx(fields)?);
+        Ok(Wish { service, header, form, limit, truncates, prompt })
     }
 
     /// The ids of the texts in `name`: a text, several, the ids of one, or those of several.
@@ -195,7 +200,7 @@ impl<'s> Wish<'s> {
         let ids = TextIds {
             tokenizer: &self.service.model.tokenizer,
             header: &self.header,
-            limit: self.service.ctx_len,
+            limit: self.limit,
             truncates: self.truncates,
         };
         ids.of(&self.prompt, text).map_err(|error| {
@@ -211,7 +216,7 @@ impl<'s> Wish<'s> {
         let ids: Option<Vec<u32>> =
             values.iter().map(|value| token_id(value).filter(is_known)).collect();
         let ids = ids.ok_or_else(|| bad("has values that are no token ids".to_owned()))?;
-        let (n, limit) = (ids.len(), self.service.ctx_len);
+        let (n, limit) = (ids.len(), self.limit);
         match n {
             0 => Err(bad("is empty".to_owned())),
             n if n > limit && !self.truncates => {
@@ -222,6 +227,15 @@ impl<'s> Wish<'s> {
             _ => Ok(ids.into_iter().take(limit).collect()),
         }
     }
+}
+
+/// `num_ctx` in Ollama's `options`, the context where texts end. The other options are about text that is written.
+fn num_ctx(fields: &Fields<'_>) -> Result<usize, ApiError> {
+    let Some(options) = fields.get("options") else { return Ok(usize::MAX) };
+    let options = Fields::of(options, "options")?.cutting_fractions();
+    // Zero and negative numbers are none.
+    let num_ctx = options.whole("num_ctx", i64::MIN..=i64::MAX)?.filter(|n| *n > 0);
+    Ok(num_ctx.map_or(usize::MAX, |n| n as usize))
 }
 
 /// Vectors of texts, and the number of the texts' tokens.

@@ -88,6 +88,17 @@ const CONTENTS: &[(&str, Neutral)] = &[
     ("documents", Neutral::None),
 ];
 
+/// Fields about an embedding, with the values that change nothing.
+const EMBEDDINGS: &[(&str, Neutral)] = &[
+    ("stream", Neutral::None),
+    ("truncate_prompt_tokens", Neutral::None),
+    ("add_special_tokens", True),
+    ("normalize", True),
+    ("embd_normalize", Is(2.0)),
+    ("input_type", Neutral::None),
+    ("instruction", Neutral::None),
+];
+
 impl Neutral {
     fn is(self, value: &Value) -> bool {
         match value {
@@ -124,6 +135,11 @@ pub(super) fn check_openai(fields: &Fields<'_>) -> Result<(), ApiError> {
     check(fields, &[SAMPLING, SAMPLING_MORE, FORMS, CONTENTS])
 }
 
+/// Refuses fields that would change an embedding.
+pub(super) fn check_embeddings(fields: &Fields<'_>) -> Result<(), ApiError> {
+    check(fields, &[EMBEDDINGS])
+}
+
 /// Refuses `options` that would change an answer of Ollama's protocol.
 pub(super) fn check_ollama(options: &Fields<'_>) -> Result<(), ApiError> {
     check(options, &[SAMPLING])
@@ -149,6 +165,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn fields_that_would_change_an_embedding_are_refused() {
+        let neutral = json!({"stream": false, "normalize": true, "embd_normalize": 2, "input_type": null,
+            "add_special_tokens": true, "user": "x", "instruction": ""});
+        check_embeddings(&Fields::of(&neutral, "").unwrap()).unwrap();
+        for (name, value) in [
+            ("stream", json!(true)),
+            ("truncate_prompt_tokens", json!(8)),
+            ("add_special_tokens", json!(false)),
+            ("normalize", json!(false)),
+            ("embd_normalize", json!(-1)),
+            ("input_type", json!("query")),
+            ("instruction", json!("Find")),
+        ] {
+            let body = json!({name: value});
+            let error = check_embeddings(&Fields::of(&body, "").unwrap()).unwrap_err();
+            assert_eq!(error.field.as_deref(), Some(name), "{body}");
+        }
+    }
 
     #[test]
     fn neutral_values_pass_and_others_are_named() {

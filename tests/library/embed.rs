@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use leap::engine::{EmbedError, Embedder, Engine, EngineError, Options, TextIds, VectorForm};
@@ -410,4 +410,117 @@ fn hostile_configurations_get_one_clear_error() {
         assert!(error.contains(wanted), "{name}/{file} {pointer}: {error}");
         assert!(!error.contains('\n'), "{error}");
     }
+}
+
+/// A copy of a folder of `tests/golden`, whose files can be changed.
+fn copied(name: &str) -> Folder {
+    let folder = Folder::new();
+    for file in fs::read_dir(package("tests/golden").join(name)).unwrap() {
+        let path = file.unwrap().path();
+        match path.is_dir() {
+            true => {
+                let inner = folder.join(path.file_name().unwrap().to_str().unwrap());
+                fs::create_dir(&inner).unwrap();
+                for file in fs::read_dir(&path).unwrap() {
+                    let path = file.unwrap().path();
+                    fs::copy(&path, inner.join(path.file_name().unwrap())).unwrap();
+                }
+            }
+            false => {
+                fs::copy(&path, folder.join(path.file_name().unwrap().to_str().unwrap())).unwrap();
+            }
+        }
+    }
+    folder
+}
+
+#[test]
+fn small_letters_are_as_the_files_beside_the_tokenizer_say() {
+    let folder = copied("bert-embed-tiny");
+    let ids = |text: &str| {
+        let tokenizer = Tokenizer::new(import(folder.path(), None).unwrap().file).unwrap();
+        let mut ids = Vec::new();
+        tokenizer.encode(text, &mut ids);
+        ids
+    };
+    let of = |config: &str| {
+        folder.write("tokenizer_config.json", config);
+        (ids("OWL") == ids("owl"), ids("caf\u{e9}") == ids("cafe"))
+    };
+    let cased = r#"{"tokenizer_class": "BertTokenizer", "do_lower_case": false}"#;
+    let accents =
+        r#"{"tokenizer_class": "BertTokenizer", "do_lower_case": true, "strip_accents": false}"#;
+    assert_eq!(of(cased), (false, false));
+    assert_eq!(of(accents), (true, false));
+    // Another class takes the file as it is.
+    assert_eq!(of(&cased.replace("BertTokenizer", "PreTrainedTokenizerFast")), (true, true));
+    // The vocabulary alone.
+    fs::remove_file(folder.join("tokenizer.json")).unwrap();
+    assert_eq!(of("{}"), (true, true));
+    assert_eq!(of(cased), (false, false));
+    assert_eq!(of(accents), (true, false));
+    // sentence-transformers makes letters small before the tokenizer gets them.
+    folder.write("sentence_bert_config.json", r#"{"do_lower_case": true}"#);
+    assert_eq!(of(cased), (true, false));
+    let other = copied("gemma3-embed-tiny");
+    assert_eq!(import(other.path(), None).unwrap().notes, Vec::<String>::new());
+    other.write("sentence_bert_config.json", r#"{"do_lower_case": true}"#);
+    let notes = import(other.path(), None).unwrap().notes;
+    assert!(notes[0].contains("small letters"), "{notes:?}");
+}
+
+/// Writes `value` behind `key` of the model's GGUF file in `folder`; returns the file's path.
+fn set_in_gguf(folder: &Folder, name: &str, key: &str, value: &[u8]) -> PathBuf {
+    let path = folder.join(&format!("{name}-bf16.gguf"));
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(key.len()).position(|window| window == key.as_bytes()).unwrap();
+    // A number for the value's type stands between.
+    let at = at + key.len() + 4;
+    assert_ne!(bytes[at..at + value.len()], *value);
+    bytes[at..at + value.len()].copy_from_slice(value);
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn a_gguf_file_says_whether_texts_get_a_bos_and_how_vectors_are_pooled() {
+    let folder = copied("gemma3-embed-tiny");
+    let whole = Case::of(&folder.join("gemma3-embed-tiny-bf16.gguf"), Weights::F32);
+    let path = set_in_gguf(&folder, "gemma3-embed-tiny", "tokenizer.ggml.add_bos_token", &[0]);
+    let bare = Case::of(&path, Weights::F32);
+    for (whole, bare) in whole.all_ids().iter().zip(bare.all_ids()) {
+        assert_eq!(whole[1..], bare[..]);
+    }
+    let options = ExportOptions { weights: Weights::F32, ctx: None, verify: true };
+    let folder = copied("bert-embed-tiny");
+    let path = folder.join("bert-embed-tiny-bf16.gguf");
+    let plan = ExportPlan::open_gguf(&path, &options).unwrap();
+    assert!(!plan.notes().iter().any(|note| note.contains("pooling_type")), "{:?}", plan.notes());
+    let path = set_in_gguf(&folder, "bert-embed-tiny", ".pooling_type", &[0; 4]);
+    let plan = ExportPlan::open_gguf(&path, &options).unwrap();
+    assert_eq!(plan.header().embedding().unwrap().pooling, Pooling::Mean);
+    assert!(
+        plan.notes().iter().any(|note| note.contains("pooling_type is 0")),
+        "{:?}",
+        plan.notes()
+    );
+}
+
+/// Folders of Hugging Face's cache hold links, whose files may be gone.
+#[test]
+fn a_link_without_its_file_is_not_passed_over() {
+    let options = ExportOptions { weights: Weights::F32, ctx: None, verify: true };
+    for name in ["modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"] {
+        let folder = copied("bert-embed-tiny");
+        fs::remove_file(folder.join(name)).unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.join(name)).unwrap();
+        let error = ExportPlan::open(folder.path(), &options).err().unwrap().to_string();
+        assert!(error.contains(name), "{error}");
+    }
+    let folder = copied("bert-embed-tiny");
+    fs::remove_file(folder.join("tokenizer_config.json")).unwrap();
+    import(folder.path(), None).unwrap();
+    std::os::unix::fs::symlink("nowhere", folder.join("tokenizer_config.json")).unwrap();
+    let error = import(folder.path(), None).err().unwrap().to_string();
+    assert!(error.contains("tokenizer_config.json"), "{error}");
 }

@@ -49,7 +49,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     rope::read((&fields, family), checkpoint, &mut header, &mut extras.notes)?;
     family.configure(&settings, &mut header, &mut extras)?;
     read_biases(checkpoint, &mut header, &mut extras);
-    read_embedding(checkpoint, &fields, &mut header, &extras)?;
+    read_embedding(checkpoint, &fields, &mut header, &mut extras)?;
     read_dense_layers(checkpoint, &fields, &mut header)?;
     if fields.general_text("general.name").is_ok_and(|name| name.is_some_and(is_windowed_mistral)) {
         extras.notes.push(
@@ -111,11 +111,18 @@ fn read_embedding(
     checkpoint: &Checkpoint,
     fields: &GgufFields<'_>,
     header: &mut Header,
-    extras: &Extras,
+    extras: &mut Extras,
 ) -> Result<(), ExportError> {
     const POOLING: &str = "pooling_type";
     let pooling = match fields.unsigned(POOLING)? {
-        None | Some(0) if extras.embedder.is_needed() => Pooling::Mean,
+        found @ (None | Some(0)) if extras.embedder.is_needed() => {
+            let found = found.map_or("missing", |_| "0, which is a vector for each token");
+            extras.notes.push(format!(
+                "{} is {found}: the mean of the tokens' vectors is taken; --pooling takes another",
+                fields.key(POOLING)
+            ));
+            Pooling::Mean
+        }
         None | Some(0) => return Ok(()),
         Some(1) => Pooling::Mean,
         Some(2) => Pooling::First,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::settings::Settings;
 use super::template;
 use super::token::{AddedToken, Token, VOCAB_MAX};
+use super::wordpiece::take_case;
 use crate::format::tokenizer::{
     Merges, SPACE_MARK, STOP_IDS_MAX, Splitter, TokenKind, TokenizerFile, TokenizerFlags,
     TokenizerKind, Vocab, byte_piece, is_capital_piece,
@@ -70,6 +71,7 @@ impl Draft {
     /// Adds what the files beside the tokenizer say.
     pub(super) fn apply(&mut self, settings: &Settings) {
         self.add(&settings.added);
+        take_case(self, settings.case);
         if !settings.writes_bos.unwrap_or(self.writes_bos) {
             self.bos = None;
         } else {

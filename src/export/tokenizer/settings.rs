@@ -33,8 +33,20 @@ pub(super) struct Settings {
     pub(super) has_tokenizer_config: bool,
     pub(super) vocab_size: Option<usize>,
     pub(super) is_legacy: Option<bool>,
+    pub(super) case: Case,
+}
+
+/// How texts are made small letters, beside what the tokenizer's file says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Case {
     /// Whether BERT's tokenizer makes small letters of capitals.
     pub(super) lowercase: Option<bool>,
+    /// Whether it takes accents away.
+    pub(super) strips_accents: Option<bool>,
+    /// Whether `lowercase` counts more than what `tokenizer.json` says.
+    pub(super) goes_first: bool,
+    /// Whether sentence-transformers makes small letters of capitals before any tokenizer gets the text.
+    pub(super) before: bool,
 }
 
 impl Settings {
@@ -69,6 +81,9 @@ impl Settings {
                     .map_err(|what| ImportError::Bad { path, what })?;
             }
         }
+        if let Some(config) = json(&folder.join("sentence_bert_config.json"))? {
+            settings.case.before = config.get("do_lower_case").and_then(truth) == Some(true);
+        }
         if let Some(params) = json(&folder.join("params.json"))? {
             // Llama 2's files have -1 there: the tokenizer decides.
             settings.vocab_size = settings.vocab_size.or(size(&params));
@@ -98,7 +113,11 @@ impl Settings {
             _ => config.get("add_bos_token").and_then(truth),
         };
         self.is_legacy = config.get("legacy").and_then(truth);
-        self.lowercase = config.get("do_lower_case").and_then(truth);
+        self.case.lowercase = config.get("do_lower_case").and_then(truth);
+        self.case.strips_accents = config.get("strip_accents").and_then(truth);
+        // Classes without a tokenizer of their own take the file as it is.
+        let class = config.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
+        self.case.goes_first = !["PreTrainedTokenizerFast", "TokenizersBackend"].contains(&class);
         self.take_templates(config.get("chat_template"));
         let Some(added) = config.get("added_tokens_decoder").and_then(Value::as_object) else {
             return Ok(());
@@ -204,7 +223,8 @@ fn named(entry: &Value) -> Option<(&str, &Value)> {
 }
 
 fn text(path: &Path) -> Result<Option<String>, ImportError> {
-    if matches!(fs::metadata(path), Err(e) if e.kind() == ErrorKind::NotFound) {
+    // A link whose file is missing is to be reported.
+    if matches!(fs::symlink_metadata(path), Err(e) if e.kind() == ErrorKind::NotFound) {
         return Ok(None);
     }
     let what = "not UTF-8".to_owned();

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::draft::Draft;
-use super::settings::Settings;
+use super::settings::{Case, Settings};
 use super::steps::{is_true, steps};
 use super::token::{Token, VOCAB_MAX};
 use super::{added, around};
@@ -78,6 +78,25 @@ fn flags(json: &Value) -> Result<TokenizerFlags, String> {
     Ok(TokenizerFlags { lowercase, strips_accents, ..TokenizerFlags::default() })
 }
 
+/// Takes over what the files beside the tokenizer say about small letters and accents.
+pub(super) fn take_case(draft: &mut Draft, case: Case) {
+    let is_own = draft.kind == TokenizerKind::WordPiece;
+    if is_own && case.goes_first {
+        if let Some(lowercase) = case.lowercase.filter(|is| *is != draft.flags.lowercase) {
+            (draft.flags.lowercase, draft.flags.strips_accents) = (lowercase, lowercase);
+        }
+        draft.flags.strips_accents = case.strips_accents.unwrap_or(draft.flags.strips_accents);
+    }
+    match (case.before, is_own) {
+        (true, true) => draft.flags.lowercase = true,
+        (true, false) => draft.notes.push(
+            "sentence_bert_config.json wants texts in small letters (do_lower_case): give them so"
+                .to_owned(),
+        ),
+        (false, _) => {}
+    }
+}
+
 /// The tokenizer of a `vocab.txt`: a token a line.
 pub(super) fn parse(bytes: &[u8], settings: &Settings) -> Result<Draft, String> {
     let text = str::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
@@ -85,9 +104,9 @@ pub(super) fn parse(bytes: &[u8], settings: &Settings) -> Result<Draft, String> 
     if lines.len() > VOCAB_MAX || lines.iter().any(|line| line.len() > TOKEN_BYTES_MAX) {
         return Err("more or longer tokens than any vocabulary has".to_owned());
     }
-    let lowercase = settings.lowercase.unwrap_or(true);
-    let flags =
-        TokenizerFlags { lowercase, strips_accents: lowercase, ..TokenizerFlags::default() };
+    let lowercase = settings.case.lowercase.unwrap_or(true);
+    let strips_accents = settings.case.strips_accents.unwrap_or(lowercase);
+    let flags = TokenizerFlags { lowercase, strips_accents, ..TokenizerFlags::default() };
     draft(flags, lines.into_iter().map(|line| token(line.as_bytes().to_vec())).collect())
 }
 

@@ -79,6 +79,16 @@ fn the_command_refuses_what_does_not_fit() {
     let (folder, _) = exported(MODEL);
     let long = "a ".repeat(200);
     embed(&folder, &[], &format!("b\n{long}")).fails(2, "line 2: the text has 202 tokens");
+    // What was printed before stays an object, and says why it ends.
+    let many = format!("{}{long}", "b\n".repeat(300));
+    let cut = embed(&folder, &["--json"], &many);
+    cut.fails(2, "line 301: the text has 202 tokens");
+    let object: Value = serde_json::from_str(&cut.out).unwrap();
+    assert_eq!(object["embeddings"].as_array().unwrap().len(), 256);
+    assert!(object["error"].as_str().unwrap().starts_with("line 301: the text has 202 tokens"));
+    let none = embed(&folder, &["--json"], &long);
+    none.fails(2, "line 1: ");
+    assert_eq!(none.out, "");
     embed(&folder, &["--truncate", "-p", &long], "").succeeds();
     embed(&folder, &["-p", "a", "--dimensions", "65"], "").fails(2, "--dimensions: 65 dimensions");
     embed(&folder, &["-p", "a", "--dimensions", "0"], "").fails(2, "--dimensions");
@@ -153,7 +163,13 @@ fn all_endpoints_give_the_reference_s_vectors() {
     assert!(metrics.contains(&format!("leap_answers_total {n_answers}\n")), "{metrics}");
     let text = json!({"content": texts[1], "add_special": true, "parse_special": true});
     assert_eq!(served.post("/tokenize", &text)["tokens"], golden["ids"][1]);
+    // Ollama's clients always send options; the context is the one that counts here.
+    let options = json!({"num_ctx": 12, "temperature": 0.8, "mirostat": 2, "stop": ["a"]});
+    let cut = served.post("/api/embed", &json!({"input": long, "options": options}));
+    assert_eq!(cut["prompt_eval_count"], 12);
     let shown = served.post("/api/show", &json!({"model": "embed"}));
+    let family = shown["details"]["family"].as_str().unwrap();
+    assert_eq!(shown["model_info"][format!("{family}.embedding_length")], 64, "{shown}");
     assert_eq!(shown["capabilities"], json!(["embedding"]));
 }
 
@@ -176,6 +192,9 @@ fn bad_requests_get_one_clear_error() {
         ("/v1/embeddings", json!({"input": vec!["a"; 2049]}), "more than 2048"),
         ("/v1/embeddings", json!({"input": "a", "prompt_name": "query"}), "prompt_name"),
         ("/api/embed", json!({"input": long, "truncate": false}), "502 tokens"),
+        ("/api/embed", json!({"input": "a", "options": []}), "options is no object"),
+        ("/v1/embeddings", json!({"input": "a", "stream": true}), "stream is not supported"),
+        ("/v1/embeddings", json!({"input": "a", "input_type": "query"}), "input_type"),
         ("/api/embed", json!({"input": "a", "truncate": 1}), "truncate"),
         ("/api/embeddings", json!({"input": "a"}), "prompt is not there"),
         (

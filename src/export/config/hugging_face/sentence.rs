@@ -22,7 +22,7 @@ pub(super) fn read(
     extras: &mut Extras,
 ) -> Result<(), ExportError> {
     let path = dir.join("modules.json");
-    if !path.exists() {
+    if !json::is_named(&path) {
         if extras.embedder.is_needed() {
             extras.notes.push(
                 "modules.json is missing: the mean of the tokens' vectors is taken; --pooling takes another"
@@ -160,7 +160,7 @@ fn dense_dim(dense: &[PathBuf], dim: usize, modules: &Path) -> Result<usize, Exp
 
 /// The prompts of the model, in the order of their names. The default one stands first, under an empty name, too.
 fn prompts(path: &Path) -> Result<Vec<Prompt>, ExportError> {
-    if !path.exists() {
+    if !json::is_named(path) {
         return Ok(Vec::new());
     }
     let json = json::read(path, VALUES_MAX)?;
@@ -190,7 +190,7 @@ fn prompts(path: &Path) -> Result<Vec<Prompt>, ExportError> {
 /// Takes over the longest text, if it is shorter than the model's context.
 fn limit(dir: &Path, header: &mut Header) -> Result<(), ExportError> {
     let path = dir.join("sentence_bert_config.json");
-    if path.exists() {
+    if json::is_named(&path) {
         let json = json::read(&path, VALUES_MAX)?;
         let longest = JsonFields::new(&path, &json)?.size("max_seq_length")?;
         header.max_seq_len = longest.unwrap_or(usize::MAX).min(header.max_seq_len);
