@@ -49,6 +49,13 @@ pub(crate) enum GpuError {
     },
     /// The model has layers for which there are no shaders.
     Unsupported(&'static str),
+    /// The part of the device's memory that may be used is too small for any layer.
+    Room {
+        /// Bytes that the buffers and a layer take.
+        needed: u64,
+        /// Bytes that may be used.
+        allowed: u64,
+    },
     /// The device does not have enough memory.
     Memory {
         /// Bytes asked for.
@@ -104,6 +111,12 @@ impl fmt::Display for GpuError {
             GpuError::Unsupported(what) => {
                 write!(f, "this model's layers run on the CPU alone: {what}")
             }
+            GpuError::Room { needed, allowed } => write!(
+                f,
+                "{:.1} MB of the GPU's memory may be used, and one layer with its buffers takes {:.1} MB",
+                *allowed as f64 / 1e6,
+                *needed as f64 / 1e6
+            ),
             GpuError::Memory { bytes } => {
                 write!(f, "the GPU has no memory for another {:.1} MB", *bytes as f64 / 1e6)
             }

@@ -361,7 +361,11 @@ fn fitting(model: &Model, plan: &Plan, memory: u64) -> Result<Share, GpuError> {
     }
     match start < whole.layers.end {
         true => Ok(Share { layers: start..whole.layers.end, has_ends }),
-        false => Err(GpuError::Memory { bytes: Room::bytes(header, plan) + bytes(start - 1) }),
+        false => {
+            let needed = Room::bytes(header, plan) + bytes(start - 1);
+            let needed = needed + if has_ends { classifier } else { 0 };
+            Err(GpuError::Room { needed, allowed: memory })
+        }
     }
 }
 
