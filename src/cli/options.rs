@@ -153,6 +153,14 @@ fn chat_text(text: &str) -> Result<ChatChoice, String> {
     jinja.map(ChatChoice::Text).ok_or_else(|| "writes the user's text alone".to_owned())
 }
 
+/// Says which settings that come with a model cannot be used, and why.
+#[cfg(feature = "tools")]
+pub(super) fn tell_left_out(suggested: &Suggested, is_quiet: bool) {
+    for what in suggested.left_out.iter().filter(|_| !is_quiet) {
+        note(&format!("leap: the model's settings: {what}"));
+    }
+}
+
 /// The template that comes with a model of Ollama, unless there is none or it cannot run: a note says why then.
 #[cfg(feature = "tools")]
 pub(super) fn template_of(suggested: &Suggested, is_quiet: bool) -> Option<ChatChoice> {

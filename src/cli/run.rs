@@ -104,6 +104,7 @@ impl Run {
         if !self.quiet && !words.is_empty() {
             note(&format!("leap: the model's settings: {words}"));
         }
+        options::tell_left_out(&suggested, self.quiet);
         let own = || options::template_of(&suggested, self.quiet);
         self.chat_template = self.chat_template.take().or_else(own);
         self.temp = suggested.temperature.unwrap_or(self.temp);

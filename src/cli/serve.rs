@@ -304,7 +304,8 @@ impl Serve {
         let scheduler = self.scheduler(&mut engine, &self.beside(&tokenizer, &settings.boards))?;
         let mut options = self.options((listeners, keys), meter.clone())?;
         let words = (Arc::clone(&tokenizer), chat_template);
-        let model = served(self.about(&model)?, model.header(), words, suggested);
+        let about = ModelAbout { memory: memory_of(&engine), ..self.about(&model)? };
+        let model = served(about, model.header(), words, suggested);
         if let Some(fleet) = &settings.fleet {
             let holds = fleet.holds.clone();
             options.lost = Box::new(move || holds.lost());
@@ -380,7 +381,9 @@ impl Serve {
         notify::start();
         let options = self.options((listeners, keys), meter.clone())?;
         let words = (tokenizer, chat_template);
-        let model = served(self.about(&model)?, model.header(), words, Suggested::default());
+        let memory = weight_bytes(model.header()).saturating_add(embedder.arena_bytes() as u64);
+        let about = ModelAbout { memory, ..self.about(&model)? };
+        let model = served(about, model.header(), words, Suggested::default());
         let what = format!("embeddings of up to {} tokens", embedder.ctx_len());
         self.introduce(&model.about.name, &options, &what);
         notify::ready();
@@ -411,8 +414,7 @@ impl Serve {
     /// loaded: by default what that model leaves.
     fn beside_one(&self, mut others: ServedModels, engine: &Engine, name: &str) -> Others {
         if self.memory.is_none() {
-            let weights = engine.packed_bytes().unwrap_or_else(|| weight_bytes(engine.header()));
-            others.leave(weights.saturating_add(engine.about().arena_bytes as u64));
+            others.leave(memory_of(engine));
         }
         let name = untagged(name);
         if others.has(name) {
@@ -516,6 +518,7 @@ impl Serve {
         let Some(name) = names::parsed(model)? else { return Ok(Suggested::default()) };
         let found = names::found_or_fetched(&name, self.quiet)?;
         *model = found.path;
+        options::tell_left_out(&found.suggested, self.quiet);
         if self.chat_template.is_none() {
             self.chat_template = options::template_of(&found.suggested, self.quiet);
         }
@@ -720,6 +723,12 @@ impl Serve {
 }
 
 /// Says where the server answers.
+/// Memory that a loaded model takes on this board: weights, keys and values, and buffers.
+fn memory_of(engine: &Engine) -> u64 {
+    let weights = engine.packed_bytes().unwrap_or_else(|| weight_bytes(engine.header()));
+    weights.saturating_add(engine.about().arena_bytes as u64)
+}
+
 fn loaded_when_asked_for(budget: u64) -> String {
     match budget {
         u64::MAX => "loaded when asked for".to_owned(),

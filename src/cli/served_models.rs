@@ -146,6 +146,8 @@ pub(super) fn about(name: String, header: &Header, bytes: u64, digest: u64) -> M
         digest: format!("{digest:016x}"),
         family: format!("{:?}", header.architecture).to_lowercase(),
         quantization: header.weights.to_string(),
+        memory: 0,
+        dim: header.dim,
     }
 }
 
@@ -358,6 +360,8 @@ impl ServedModels {
         let file = model_file(path, *is_quiet)?;
         let mut loaded = model_files::load(Some(&file), None)?;
         let suggested = self.suggested(name, path);
+        #[cfg(feature = "tools")]
+        options::tell_left_out(&suggested, *is_quiet);
         loaded.choose_template(options::template_of(&suggested, *is_quiet).as_ref())?;
         let Loaded { model, tokenizer, chat_template, .. } = loaded;
         overwritten::watch(Some(&file), &model);

@@ -17,6 +17,8 @@ pub(crate) struct Suggested {
     pub(crate) system: Option<String>,
     /// Template of conversations, in Go's language as Ollama's are.
     pub(crate) template: Option<String>,
+    /// Settings that cannot be used, each with the reason.
+    pub(crate) left_out: Vec<String>,
 }
 
 /// Most characters of the instructions that a notice shows.
@@ -27,7 +29,8 @@ impl Suggested {
     /// The settings in words; empty if there are none.
     #[cfg(feature = "tools")]
     pub(crate) fn words(&self) -> String {
-        let Suggested { temperature, top_p, top_k, min_p, stop_strings, system, template } = self;
+        let Suggested { temperature, top_p, top_k, min_p, stop_strings, system, template, .. } =
+            self;
         let mut all = Vec::new();
         all.extend(temperature.map(|value| format!("temperature {value}")));
         all.extend(top_p.map(|value| format!("top-p {value}")));

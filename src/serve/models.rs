@@ -64,7 +64,7 @@ pub(super) struct Lease<'m> {
 /// A loaded model, as it is shown.
 pub(super) struct Shown {
     pub(super) service: Arc<Service>,
-    /// Memory that it takes; 0 for the only model of a server.
+    /// Memory that it takes.
     pub(super) memory: u64,
     /// How long it stays, if no request comes; `None` for ever.
     pub(super) stays: Option<Duration>,
@@ -165,7 +165,9 @@ impl Models {
                 }
                 KeepAlive::For(time) => Some(time),
             };
-            Some(Shown { service: Arc::clone(service), memory: slot.memory, stays })
+            // A model that stays takes none of the memory for those that come and go.
+            let memory = if slot.is_fixed { service.model.about.memory } else { slot.memory };
+            Some(Shown { service: Arc::clone(service), memory, stays })
         };
         self.table().slots().iter().filter_map(shown).collect()
     }

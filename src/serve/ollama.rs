@@ -1,7 +1,7 @@
 //! Ollama's protocol: chat, generate, and information about models.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -93,6 +93,7 @@ pub(super) fn show(models: &Models, body: &Value) -> Result<Reply, ApiError> {
         "general.architecture": family,
         "general.basename": service.model.about.name,
         format!("{family}.context_length"): service.ctx_len,
+        format!("{family}.embedding_length"): service.model.about.dim,
     });
     Ok(Reply::json(
         200,
@@ -197,7 +198,7 @@ impl Form {
         &self,
         to: (&Service, &mut Connection, &Request),
         ChatJob { job, divider }: ChatJob,
-        (is_chat, waited): (bool, Duration),
+        (is_chat, waited, start): (bool, Duration, Instant),
     ) -> Result<Sent, ApiError> {
         let mut protocol = Ollama {
             is_chat,
@@ -205,6 +206,7 @@ impl Form {
             prompt_tokens: job.prompt.len(),
             calls: Vec::new(),
             waited,
+            start,
             teller: job.n_likeliest.map(|_| Arc::clone(&to.0.model.tokenizer)),
         };
         deliver(to, (vec![job], divider), (&mut protocol, self.is_streamed))
@@ -270,6 +272,7 @@ pub(super) fn chat(
     connection: &mut Connection,
     Asked { request, body, waited }: Asked<'_>,
 ) -> Result<Sent, ApiError> {
+    let start = Instant::now();
     let fields = Fields::of(body, "")?;
     if fields.array("messages")?.unwrap_or_default().is_empty() {
         return Ok(Sent::Reply(loaded(service, &fields, true)?));
@@ -277,7 +280,7 @@ pub(super) fn chat(
     let form = Form::read(service, &fields, Tools::read(&fields)?)?;
     let messages = service.messages(&fields)?;
     let job = service.chat_job(&messages, &form.wish)?;
-    form.deliver((service, connection, request), job, (true, waited))
+    form.deliver((service, connection, request), job, (true, waited, start))
 }
 
 /// `POST /api/generate`. As in Ollama the prompt is a user's message, unless `raw` makes it a text to
@@ -287,6 +290,7 @@ pub(super) fn generate(
     connection: &mut Connection,
     Asked { request, body, waited }: Asked<'_>,
 ) -> Result<Sent, ApiError> {
+    let start = Instant::now();
     let fields = Fields::of(body, "")?;
     for name in ["template", "context", "images"] {
         fields.only(name, |value| *value == "" || value.as_array().is_some_and(Vec::is_empty))?;
@@ -313,7 +317,7 @@ pub(super) fn generate(
             service.chat_job(&messages, &form.wish)?
         }
     };
-    form.deliver((service, connection, request), job, (false, waited))
+    form.deliver((service, connection, request), job, (false, waited, start))
 }
 
 /// State of an answer in Ollama's format.
@@ -327,6 +331,8 @@ struct Ollama {
     teller: Option<Arc<Tokenizer>>,
     /// How long the request waited for the model.
     waited: Duration,
+    /// The end of that wait.
+    start: Instant,
 }
 
 impl Ollama {
@@ -354,7 +360,7 @@ impl Ollama {
             _ => "length",
         };
         object["done_reason"] = json!(reason);
-        object["total_duration"] = json!(ns(self.waited + figures.ttft + figures.decode));
+        object["total_duration"] = json!(ns(self.waited + self.start.elapsed()));
         object["load_duration"] = json!(ns(self.waited));
         object["prompt_eval_count"] = json!(self.prompt_tokens);
         object["prompt_eval_duration"] = json!(ns(figures.ttft));
@@ -473,8 +479,9 @@ mod tests {
     fn a_stream_that_waits_sends_pieces_without_text() {
         for is_chat in [true, false] {
             let (model, calls) = ("demo".to_owned(), Vec::new());
-            let waited = Duration::ZERO;
-            let protocol = Ollama { is_chat, model, prompt_tokens: 1, calls, teller: None, waited };
+            let (waited, start) = (Duration::ZERO, Instant::now());
+            let protocol =
+                Ollama { is_chat, model, prompt_tokens: 1, calls, teller: None, waited, start };
             let piece: Value = serde_json::from_str(&first_line_while_waiting(protocol)).unwrap();
             let text = if is_chat { &piece["message"]["content"] } else { &piece["response"] };
             assert_eq!((text, &piece["done"]), (&json!(""), &json!(false)), "{piece}");

@@ -92,6 +92,10 @@ pub(crate) struct ModelAbout {
     pub(crate) family: String,
     /// Format of the weights.
     pub(crate) quantization: String,
+    /// Memory that the model takes where it stays loaded; 0 if that is not known.
+    pub(crate) memory: u64,
+    /// Width of the model, which is that of its embeddings.
+    pub(crate) dim: usize,
 }
 
 /// The job of a chat answer, and what separates thoughts and calls from that answer.

@@ -11,7 +11,7 @@ use super::error::StoreError;
 use super::found::FoundModel;
 use super::name::ModelName;
 use super::name::OllamaName;
-use super::parameters::{self, CONFIG, PARAMETERS, SYSTEM, TEMPLATE, TEXT_BYTES};
+use super::parameters::{self, CONFIG, PARAMETERS, SYSTEM, SYSTEM_BYTES, TEMPLATE, TEXT_BYTES};
 use super::paths::{
     FILE_MAX, check_inside, folder_of, home, is_hash, lines_of, names_in, small_file,
 };
@@ -24,6 +24,10 @@ const MANIFEST_VALUES: usize = 100_000;
 const MODEL: &str = "application/vnd.ollama.image.model";
 /// Media type of a layer that changes the weights.
 const ADAPTER: &str = "application/vnd.ollama.image.adapter";
+
+/// Loss of a model whose instructions or template cannot be used.
+const NO_INSTRUCTIONS: &str = "its instructions are left out";
+const NO_TEMPLATE: &str = "the template in the model's file is used, not Ollama's";
 
 /// A folder of Ollama's models.
 pub(super) struct OllamaStore {
@@ -107,24 +111,43 @@ impl OllamaStore {
     }
 
     fn suggested(&self, manifest: &Manifest) -> Result<Suggested, StoreError> {
-        let parameters = self.text(manifest, PARAMETERS)?;
+        let mut left_out = Vec::new();
+        let mut file = |kind: &str, bytes_max, loss: &str| {
+            let found = self.file(manifest, kind, bytes_max)?;
+            // The model can be used without it.
+            found.map_err(|why| left_out.push(format!("{loss}: {why}"))).or(Ok(None))
+        };
+        let parameters = file(PARAMETERS, TEXT_BYTES, "its parameters are left out")?;
         let suggested = parameters.map_or_else(Suggested::default, |p| parameters::suggested(&p));
-        let system = self.text(manifest, SYSTEM)?.and_then(parameters::text);
-        let config = self.text(manifest, CONFIG)?;
+        let system = file(SYSTEM, SYSTEM_BYTES, NO_INSTRUCTIONS)?;
+        let config = file(CONFIG, TEXT_BYTES, "its configuration is left out")?;
         let template = match config.is_some_and(|config| parameters::has_renderer(&config)) {
             true => None,
-            false => self.text(manifest, TEMPLATE)?.and_then(parameters::text),
+            false => file(TEMPLATE, TEXT_BYTES, NO_TEMPLATE)?,
         };
-        Ok(Suggested { system, template, ..suggested })
+        let mut text = |bytes: Option<Vec<u8>>, loss: &str| {
+            let text = String::from_utf8(bytes.unwrap_or_default());
+            let text = text.map_err(|_| left_out.push(format!("{loss}: it is not UTF-8"))).ok();
+            text.filter(|text| !text.trim().is_empty())
+        };
+        let system = text(system, NO_INSTRUCTIONS);
+        let template = text(template, NO_TEMPLATE);
+        Ok(Suggested { system, template, left_out, ..suggested })
     }
 
-    /// Contents of the first layer of this media type, if it can be read and is short.
-    fn text(&self, manifest: &Manifest, kind: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    /// Contents of the first layer of this media type, if there is one; or why they cannot be used.
+    fn file(
+        &self,
+        manifest: &Manifest,
+        kind: &str,
+        bytes_max: u64,
+    ) -> Result<Result<Option<Vec<u8>>, StoreError>, StoreError> {
         let layer = manifest.layers.iter().find(|layer| layer.kind == kind);
-        let Some(path) = layer.map(|layer| self.blob_path(&layer.sha256)) else { return Ok(None) };
-        // The model can be used without it.
-        let bytes = small_file(&path, TEXT_BYTES).unwrap_or_default();
-        if bytes.is_some() {
+        let Some(path) = layer.map(|layer| self.blob_path(&layer.sha256)) else {
+            return Ok(Ok(None));
+        };
+        let bytes = small_file(&path, bytes_max);
+        if let Ok(Some(_)) = bytes {
             check_inside(&path, &self.places())?;
         }
         Ok(bytes)

@@ -12,8 +12,10 @@ pub(super) const SYSTEM: &str = "application/vnd.ollama.image.system";
 pub(super) const TEMPLATE: &str = "application/vnd.ollama.image.template";
 /// Media type of the configuration, of which one field says whether Ollama uses the template.
 pub(super) const CONFIG: &str = "application/vnd.docker.container.image.v1+json";
-/// Longest of these files.
+/// Longest file of parameters, of a template or of a configuration.
 pub(super) const TEXT_BYTES: u64 = 64 << 10;
+/// Longest instructions: more than the contexts of most models.
+pub(super) const SYSTEM_BYTES: u64 = 1 << 20;
 /// Most values in the parameters.
 const VALUES: usize = 4096;
 /// Most stop strings, and the longest one in bytes.
@@ -43,8 +45,7 @@ pub(super) fn suggested(bytes: &[u8]) -> Suggested {
             .take(STOPS_MAX)
             .map(str::to_owned)
             .collect(),
-        system: None,
-        template: None,
+        ..Suggested::default()
     }
 }
 
@@ -53,11 +54,6 @@ pub(super) fn suggested(bytes: &[u8]) -> Suggested {
 pub(super) fn has_renderer(bytes: &[u8]) -> bool {
     let config = json::parse(bytes, VALUES).unwrap_or_default();
     config["renderer"].as_str().is_some_and(|name| !name.is_empty())
-}
-
-/// The instructions or the template in `bytes`; `None` if they are empty or no text.
-pub(super) fn text(bytes: Vec<u8>) -> Option<String> {
-    String::from_utf8(bytes).ok().filter(|text| !text.trim().is_empty())
 }
 
 #[cfg(test)]

@@ -272,9 +272,17 @@ impl Writer {
         dot: Dot<'_>,
     ) -> Result<(), String> {
         let n_outer = self.variables.len();
-        let over = self.value(&block.of, dot)?;
+        let mut over = self.value(&block.of, dot)?;
+        let is_map = self.is_map(&block.of.value, &over);
+        // Jinja's own else of a loop also comes behind a first turn that breaks off.
+        let has_else = !block.otherwise.is_empty();
+        if has_else {
+            let value = std::mem::replace(&mut over, self.name("o"));
+            self.tag(&format!("set {over} = {value}"));
+            self.tag(&format!("if {over}"));
+        }
         let [index, element] = [self.name("i"), self.name("d")];
-        match self.is_map(&block.of.value, &over) {
+        match is_map {
             // Go goes through a map in the order of its keys.
             true => self.tag(&format!(
                 "for {index}, {element} in ({over}|default({{}}, true))|dictsort(case_sensitive=true)"
@@ -291,11 +299,12 @@ impl Writer {
         }
         self.nodes(&block.then, Some(&element))?;
         self.variables.truncate(n_outer);
-        if !block.otherwise.is_empty() {
+        self.tag("endfor");
+        if has_else {
             self.tag("else");
             self.nodes(&block.otherwise, dot)?;
+            self.tag("endif");
         }
-        self.tag("endfor");
         Ok(())
     }
 

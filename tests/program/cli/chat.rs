@@ -1,6 +1,6 @@
 //! Conversations over a pipe.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{FOX, export, generated, pipe, run};
 use crate::common::folder::Folder;
@@ -106,5 +106,38 @@ fn templates_in_gos_language_write_what_go_writes() {
         let ran = pipe(&args, talks.collect::<String>()).succeeds();
         let texts = rendered.iter().map(|one| format!("{}\n", one["text"]));
         assert_eq!(ran.out, texts.collect::<String>(), "{name}");
+    }
+}
+
+/// In Go the other part of a loop is for lists without elements, not for loops that end early.
+#[test]
+fn a_loop_in_gos_language_that_breaks_off_has_had_a_turn() {
+    let folder = Folder::new();
+    let talk =
+        |messages: Value| format!("{}\n", json!({"messages": messages, "now": "2026-03-09"}));
+    let user = json!({"role": "user", "content": "a"});
+    let call = json!({"function": {"name": "f", "arguments": {"b": 2, "a": 1}}});
+    let calls = json!({"role": "assistant", "content": "", "tool_calls": [call]});
+    for (template, wanted) in [
+        ("{{ range .Messages }}<{{ .Role }}>{{ break }}{{ else }}none{{ end }}", "<user>"),
+        ("{{ range .Messages }}{{ continue }}{{ else }}none{{ end }}|", "|"),
+        (
+            "{{ range $i, $m := .Messages }}{{ range .ToolCalls }}{{ .Function.Name }}{{ break }}{{ else }}-{{ end }}{{ end }}",
+            "-f",
+        ),
+        (
+            "{{ range .Messages }}{{ range .ToolCalls }}{{ range $k, $v := .Function.Arguments }}{{ $k }}{{ break }}{{ else }}-{{ end }}{{ end }}{{ end }}",
+            "a",
+        ),
+        (
+            "{{ range .Messages }}{{ range $j, $c := .ToolCalls }}{{ $j }}{{ else }}{{ .Role }}{{ end }}{{ end }}",
+            "user0",
+        ),
+    ] {
+        let path = folder.write("template", template);
+        let tokenizer = ["tokenizer", "models/demo.tokenizer.bin", "--chat", "--text"];
+        let args = [&tokenizer[..], &["--chat-template", path.to_str().unwrap()]].concat();
+        let ran = pipe(&args, talk(json!([user, calls]))).succeeds();
+        assert_eq!(ran.out, format!("{}\n", json!(wanted)), "{template}");
     }
 }

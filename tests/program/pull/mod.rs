@@ -294,6 +294,25 @@ fn conversations_of_ollamas_models_are_in_its_template() {
         assert!(err.contains(&format!("{note}: {why}")), "{err}");
     }
 
+    // What cannot be used is left out with a line, and the model answers.
+    let put_of = |tag: &str, layers: &[(&str, &[u8])]| {
+        let layers = [&[("model", &*gguf)], layers].concat();
+        hub.put_ollama_of(&format!("/v2/library/tiny/manifests/{tag}"), "{}", &layers);
+        let name = format!("ollama:localhost:{}/library/tiny:{tag}", hub.port);
+        good(&hub, &["pull", &name]);
+        name
+    };
+    let (large, larger) = (vec![b'a'; (64 << 10) + 1], vec![b'a'; (1 << 20) + 1]);
+    for (tag, layer, why) in [
+        ("long", ("template", &large[..]), "is used, not Ollama's: "),
+        ("bytes", ("template", b"{{ .Prompt }}\xff"), "is used, not Ollama's: it is not UTF-8"),
+        ("told", ("system", b"\xff"), "its instructions are left out: it is not UTF-8"),
+        ("longer", ("system", &larger[..]), "its instructions are left out: "),
+    ] {
+        let (n, err) = ran(&[&put_of(tag, &[layer])]);
+        assert!(n == short && err.contains(why), "{tag}: {err}");
+    }
+
     let models = format!("a={name}");
     for (args, model) in
         [(&["serve", &name][..], "tiny:templated"), (&["serve", "--models", &models], "a")]

@@ -1,10 +1,14 @@
 //! Requests with more than a question: loading, fields of other servers, neutral values.
 
+use std::io::Read;
 use std::thread;
 
 use serde_json::{Value, json};
 
 use super::{FOX, chat, run_alone, text_of};
+use crate::common::leap;
+use crate::common::models::package;
+use crate::common::ran::Ran;
 use crate::http::{Served, ask};
 
 /// `body` with the fields of `more`.
@@ -49,6 +53,54 @@ fn editors_find_the_version_and_the_context_that_they_look_for() {
     let info = served.post("/api/show", &json!({"model": "demo"}))["model_info"].clone();
     let family = info["general.architecture"].as_str().unwrap();
     assert_eq!(info[format!("{family}.context_length")], 200, "{info}");
+    let run = leap().arg("info").arg(package("models/demo.bin")).arg("--json").output().unwrap();
+    let header: Value = serde_json::from_str(&Ran::new(run).succeeds().out).unwrap();
+    assert_eq!(info[format!("{family}.embedding_length")], header["dim"], "{info}");
+}
+
+#[test]
+fn what_the_model_that_stays_takes_is_told() {
+    let size = |kv: &str| {
+        let served = Served::start(&["--kv-memory", kv]);
+        let told = |path: &str| {
+            let (_, text) = ask(&served.address, "GET", path, "");
+            serde_json::from_str::<Value>(&text).unwrap()["models"][0]["size"].as_u64().unwrap()
+        };
+        (told("/api/ps"), told("/api/tags"))
+    };
+    let ((small, file), (large, _)) = (size("4M"), size("8M"));
+    assert!(small > file + (3 << 20) && large > small + (3 << 20), "{file} {small} {large}");
+}
+
+/// A client takes the time of an answer from its object.
+#[test]
+fn the_time_in_the_queue_belongs_to_an_answer() {
+    let served = Served::start(&["--streams", "1"]);
+    let many = json!({"prompt": "Once upon a time", "temperature": 0, "n": 16, "max_tokens": 200, "stream": true});
+    let _first = served.begin_text("/v1/completions", &many);
+    // A stream has its head when its request is in the queue.
+    let queued = |n: u32| {
+        let options = json!({"num_predict": n, "temperature": 0});
+        let body = json!({"prompt": "Once upon a time", "raw": true, "options": options});
+        let mut stream = served.begin("/api/generate", &body);
+        stream.read_exact(&mut [0]).unwrap();
+        stream
+    };
+    let streams = [queued(20), queued(1)];
+    let figures = ask(&served.address, "GET", "/metrics", "").1;
+    for n in [0, 1] {
+        assert!(!figures.contains(&format!("\nleap_jobs_queued {n}\n")), "they do not wait");
+    }
+    let [second, third] = streams.map(|mut stream| {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let last = text.lines().rfind(|line| line.contains("total_duration")).unwrap();
+        serde_json::from_str::<Value>(last).unwrap()
+    });
+    let time = |answer: &Value, name: &str| answer[format!("{name}_duration")].as_u64().unwrap();
+    let own = |answer: &Value| time(answer, "prompt_eval") + time(answer, "eval");
+    let waited = time(&third, "total") - time(&third, "load") - own(&third);
+    assert!(waited >= own(&second), "{second} {third}");
 }
 
 #[test]
