@@ -304,8 +304,7 @@ impl Serve {
         let scheduler = self.scheduler(&mut engine, &self.beside(&tokenizer, &settings.boards))?;
         let mut options = self.options((listeners, keys), meter.clone())?;
         let words = (Arc::clone(&tokenizer), chat_template);
-        let about = ModelAbout { memory: memory_of(&engine), ..self.about(&model)? };
-        let model = served(about, model.header(), words, suggested);
+        let model = served(self.about(&model, room_of(&engine))?, model.header(), words, suggested);
         if let Some(fleet) = &settings.fleet {
             let holds = fleet.holds.clone();
             options.lost = Box::new(move || holds.lost());
@@ -382,7 +381,7 @@ impl Serve {
         let options = self.options((listeners, keys), meter.clone())?;
         let words = (tokenizer, chat_template);
         let memory = weight_bytes(model.header()).saturating_add(embedder.arena_bytes() as u64);
-        let about = ModelAbout { memory, ..self.about(&model)? };
+        let about = self.about(&model, memory)?;
         let model = served(about, model.header(), words, Suggested::default());
         let what = format!("embeddings of up to {} tokens", embedder.ctx_len());
         self.introduce(&model.about.name, &options, &what);
@@ -414,7 +413,7 @@ impl Serve {
     /// loaded: by default what that model leaves.
     fn beside_one(&self, mut others: ServedModels, engine: &Engine, name: &str) -> Others {
         if self.memory.is_none() {
-            others.leave(memory_of(engine));
+            others.leave(room_of(engine));
         }
         let name = untagged(name);
         if others.has(name) {
@@ -629,11 +628,12 @@ impl Serve {
         }
     }
 
-    fn about(&self, model: &crate::model::Model) -> Result<ModelAbout, Failure> {
+    fn about(&self, model: &crate::model::Model, memory: u64) -> Result<ModelAbout, Failure> {
         let stem = self.model.as_deref().and_then(Path::file_stem).and_then(|stem| stem.to_str());
         let fingerprint = model.fingerprint().map_err(|e| Failure::runtime(&e))?;
         let name = self.name.clone().unwrap_or_else(|| stem.unwrap_or("demo").to_owned());
-        Ok(about(name, model.header(), self.file_bytes(model), fingerprint))
+        let about = about(name, model.header(), self.file_bytes(model), fingerprint);
+        Ok(ModelAbout { memory, ..about })
     }
 
     /// Bytes of the model's file, or of the built-in model's weights.
@@ -724,7 +724,7 @@ impl Serve {
 
 /// Says where the server answers.
 /// Memory that a loaded model takes on this board: weights, keys and values, and buffers.
-fn memory_of(engine: &Engine) -> u64 {
+fn room_of(engine: &Engine) -> u64 {
     let weights = engine.packed_bytes().unwrap_or_else(|| weight_bytes(engine.header()));
     weights.saturating_add(engine.about().arena_bytes as u64)
 }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::settings::Settings;
+use super::settings::{Case, Settings};
 use super::template;
 use super::token::{AddedToken, Token, VOCAB_MAX};
-use super::wordpiece::take_case;
 use crate::format::tokenizer::{
     Merges, SPACE_MARK, STOP_IDS_MAX, Splitter, TokenKind, TokenizerFile, TokenizerFlags,
     TokenizerKind, Vocab, byte_piece, is_capital_piece,
@@ -71,7 +70,7 @@ impl Draft {
     /// Adds what the files beside the tokenizer say.
     pub(super) fn apply(&mut self, settings: &Settings) {
         self.add(&settings.added);
-        take_case(self, settings.case);
+        self.take_case(settings.case);
         if !settings.writes_bos.unwrap_or(self.writes_bos) {
             self.bos = None;
         } else {
@@ -86,6 +85,25 @@ impl Draft {
         self.stop_ids = stop_ids;
         self.mark_infill_tokens();
         self.choose_template(settings);
+    }
+
+    /// Takes over what the files beside the tokenizer say about small letters and accents.
+    fn take_case(&mut self, case: Case) {
+        let is_bert = self.kind == TokenizerKind::WordPiece;
+        if is_bert && case.goes_first {
+            if let Some(lowercase) = case.lowercase.filter(|is| *is != self.flags.lowercase) {
+                (self.flags.lowercase, self.flags.strips_accents) = (lowercase, lowercase);
+            }
+            self.flags.strips_accents = case.strips_accents.unwrap_or(self.flags.strips_accents);
+        }
+        match (case.before, is_bert) {
+            (true, true) => self.flags.lowercase = true,
+            (true, false) => self.notes.push(
+                "sentence_bert_config.json wants texts in small letters (do_lower_case): give them so"
+                    .to_owned(),
+            ),
+            (false, _) => {}
+        }
     }
 
     /// Whether token `id` is a special one.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::draft::Draft;
-use super::settings::{Case, Settings};
+use super::settings::Settings;
 use super::steps::{is_true, steps};
 use super::token::{Token, VOCAB_MAX};
 use super::{added, around};
@@ -76,25 +76,6 @@ fn flags(json: &Value) -> Result<TokenizerFlags, String> {
         Some(value) => value == &Value::Bool(true),
     };
     Ok(TokenizerFlags { lowercase, strips_accents, ..TokenizerFlags::default() })
-}
-
-/// Takes over what the files beside the tokenizer say about small letters and accents.
-pub(super) fn take_case(draft: &mut Draft, case: Case) {
-    let is_own = draft.kind == TokenizerKind::WordPiece;
-    if is_own && case.goes_first {
-        if let Some(lowercase) = case.lowercase.filter(|is| *is != draft.flags.lowercase) {
-            (draft.flags.lowercase, draft.flags.strips_accents) = (lowercase, lowercase);
-        }
-        draft.flags.strips_accents = case.strips_accents.unwrap_or(draft.flags.strips_accents);
-    }
-    match (case.before, is_own) {
-        (true, true) => draft.flags.lowercase = true,
-        (true, false) => draft.notes.push(
-            "sentence_bert_config.json wants texts in small letters (do_lower_case): give them so"
-                .to_owned(),
-        ),
-        (false, _) => {}
-    }
 }
 
 /// The tokenizer of a `vocab.txt`: a token a line.

@@ -48,8 +48,8 @@ impl ToolCall {
     }
 }
 
-/// The JSON object that `text` is, or begins: an answer that is cut short may end within a call. What was begun there is
-/// closed, or left out where it has no value yet.
+/// The JSON object that `text` is, or begins: an answer that is cut short may end within a call. Its open parts are then
+/// closed, and a field without a value is left out.
 fn object_of(text: &str) -> Option<Value> {
     let begun = Begun::of(text);
     let texts = [text.to_owned(), begun.closed(text), begun.without_last(text)];
@@ -57,7 +57,7 @@ fn object_of(text: &str) -> Option<Value> {
     values.find_map(Result::ok).filter(Value::is_object)
 }
 
-/// What is open at the end of the beginning of a JSON text.
+/// The open parts at the end of the beginning of a JSON text.
 #[derive(Default)]
 struct Begun {
     /// The closing brackets that are missing, that of the outermost value first.

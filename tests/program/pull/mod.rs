@@ -294,7 +294,7 @@ fn conversations_of_ollamas_models_are_in_its_template() {
         assert!(err.contains(&format!("{note}: {why}")), "{err}");
     }
 
-    // What cannot be used is left out with a line, and the model answers.
+    // A line says which setting cannot be used, and the model answers without it.
     let put_of = |tag: &str, layers: &[(&str, &[u8])]| {
         let layers = [&[("model", &*gguf)], layers].concat();
         hub.put_ollama_of(&format!("/v2/library/tiny/manifests/{tag}"), "{}", &layers);

@@ -79,7 +79,7 @@ fn the_command_refuses_what_does_not_fit() {
     let (folder, _) = exported(MODEL);
     let long = "a ".repeat(200);
     embed(&folder, &[], &format!("b\n{long}")).fails(2, "line 2: the text has 202 tokens");
-    // What was printed before stays an object, and says why it ends.
+    // The vectors before stay an object, which says why it ends.
     let many = format!("{}{long}", "b\n".repeat(300));
     let cut = embed(&folder, &["--json"], &many);
     cut.fails(2, "line 301: the text has 202 tokens");
