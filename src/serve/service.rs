@@ -260,6 +260,7 @@ impl Service {
     /// The job of an answer in a conversation. Its text is what `leap run --chat` gives for the same messages.
     /// Without instructions it gets those that come with the model.
     pub(super) fn chat_job(&self, messages: &[Message], wish: &Wish) -> Result<ChatJob, ApiError> {
+        let n_given = messages.len();
         let messages = &*self.with_instructions(messages);
         let words = self.words_of(messages, wish)?;
         let template = match &words {
@@ -269,6 +270,7 @@ impl Service {
         let chat = self.chat(template, self.thinking(wish)?, wish.tools.is_some())?;
         let tokenizer = &self.model.tokenizer;
         let mut ids = self.prompt(&chat, (messages, wish), words.as_ref())?;
+        self.check_instructions(messages.len() > n_given, ids.len())?;
         let first = messages.first().filter(|first| first.role == ChatRole::System);
         let last = messages.last().filter(|last| last.role == ChatRole::Begun);
         let begun = last.map_or("", |last| last.text.as_str());
@@ -324,6 +326,19 @@ impl Service {
             }
             None => messages.into(),
         }
+    }
+
+    /// Refuses a prompt of `n` tokens that is too long, if it has the model's own instructions: its client cannot know.
+    fn check_instructions(&self, has_own: bool, n: usize) -> Result<(), ApiError> {
+        let limit = self.ctx_len;
+        if !has_own || n <= limit {
+            return Ok(());
+        }
+        let message = format!(
+            "the prompt has {n} tokens with the model's own instructions, the context {limit}: send a system message, \
+             or start the server with a larger --ctx"
+        );
+        Err(ApiError { code: Some("context_length_exceeded"), ..ApiError::new(400, message) })
     }
 
     /// The model's words for tools, if they come up in a conversation.

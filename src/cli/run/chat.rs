@@ -125,7 +125,8 @@ fn ask(
             Some(context)
         }
         Err(e @ AskError::TooLong { .. }) => {
-            warn(&format!("{e}; {}", session.shorten()));
+            let with = conversation.system().map_or("", |_| ", instructions included");
+            warn(&format!("{e}{with}; {}", session.shorten()));
             None
         }
         Err(e) => {

@@ -37,6 +37,11 @@ fn system_prompt_is_part_of_the_context() {
     let objects = with.objects();
     assert_eq!(objects.len(), 1, "a message on the command line is the whole conversation");
     assert!(objects[0]["prompt_tokens"].as_u64().unwrap() > without + 4);
+    // A short message does not fit beside long instructions.
+    let long = "word ".repeat(100);
+    let ran = run(&["run", "-c", "--ctx", "64", "-p", "hi", "-s", &long]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains(", instructions included; "), "{ran:?}");
 }
 
 #[test]

@@ -184,6 +184,14 @@ fn instructions_of_ollamas_models_begin_conversations() {
     };
     let user = json!({"role": "user", "content": "hi"});
     let system = json!({"role": "system", "content": SYSTEM});
+    // Instructions that are too long for the context are told as the model's: a client has not written them.
+    let mut command = hub.leap(&["serve", &name, "--chat-template", "zephyr", "--ctx", "30"]);
+    command.args(["--listen", "127.0.0.1:0"]);
+    let short = Served::by(command);
+    let own = json!({"messages": [user]}).to_string();
+    let (head, text) = ask(&short.address, "POST", "/v1/chat/completions", &own);
+    let is_told = text.contains("with the model's own instructions, the context 30");
+    assert!(head.starts_with("HTTP/1.1 400") && is_told, "{text}");
     for (path, text, n_prompt) in [
         ("/api/chat", "/message/content", "/prompt_eval_count"),
         ("/v1/chat/completions", "/choices/0/message/content", "/usage/prompt_tokens"),
