@@ -373,7 +373,8 @@ fn a_model_that_is_being_loaded_stops_no_other_models_answers() {
     let nanoseconds = |name: &str| answer[format!("{name}_duration")].as_u64().unwrap();
     let parts = ["load", "prompt_eval", "eval"].map(nanoseconds);
     assert!(parts[0] > 0, "{answer}");
-    assert_eq!(nanoseconds("total"), parts.iter().sum::<u64>());
+    // The rest is the wait for a stream.
+    assert!(nanoseconds("total") >= parts.iter().sum::<u64>(), "{answer}");
     assert_eq!(counter(&served, "leap_model_loads_total", "slow"), 1);
     wait_for_loaded(&served, &["demo", "draft", "slow"]);
 }
