@@ -118,7 +118,8 @@ impl OllamaStore {
             found.map_err(|why| left_out.push(format!("{loss}: {why}"))).or(Ok(None))
         };
         let parameters = file(PARAMETERS, TEXT_BYTES, "its parameters are left out")?;
-        let suggested = parameters.map_or_else(Suggested::default, |p| parameters::suggested(&p));
+        let mut suggested =
+            parameters.map_or_else(Suggested::default, |p| parameters::suggested(&p));
         let system = file(SYSTEM, SYSTEM_BYTES, NO_INSTRUCTIONS)?;
         let config = file(CONFIG, TEXT_BYTES, "its configuration is left out")?;
         let template = match config.is_some_and(|config| parameters::has_renderer(&config)) {
@@ -132,7 +133,8 @@ impl OllamaStore {
         };
         let system = text(system, NO_INSTRUCTIONS);
         let template = text(template, NO_TEMPLATE);
-        Ok(Suggested { system, template, left_out, ..suggested })
+        suggested.left_out.append(&mut left_out);
+        Ok(Suggested { system, template, ..suggested })
     }
 
     /// Contents of the first layer of this media type, if there is one; or why they cannot be used.

@@ -22,6 +22,16 @@ const VALUES: usize = 4096;
 const STOPS_MAX: usize = 16;
 const STOP_BYTES: usize = 256;
 
+/// Parameters that change texts and that LEAP does not take from a model, with the value that changes nothing.
+const OTHERS: [(&str, f64); 6] = [
+    ("repeat_penalty", 1.0),
+    ("presence_penalty", 0.0),
+    ("frequency_penalty", 0.0),
+    ("typical_p", 1.0),
+    ("tfs_z", 1.0),
+    ("mirostat", 0.0),
+];
+
 /// The settings in `bytes`; parameters that LEAP does not know, and values that are out of range, are left out.
 pub(super) fn suggested(bytes: &[u8]) -> Suggested {
     let parameters = json::parse(bytes, VALUES).unwrap_or_default();
@@ -32,6 +42,10 @@ pub(super) fn suggested(bytes: &[u8]) -> Suggested {
     let stops = match &parameters["stop"] {
         Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
         one => one.as_str().into_iter().collect::<Vec<&str>>(),
+    };
+    let other = |(name, neutral): (&str, f64)| {
+        let value = parameters[name].as_f64().filter(|value| *value != neutral)?;
+        Some(format!("its {name} of {value} is left out"))
     };
     let is_right = |text: &&str| !text.is_empty() && text.len() <= STOP_BYTES;
     Suggested {
@@ -45,6 +59,7 @@ pub(super) fn suggested(bytes: &[u8]) -> Suggested {
             .take(STOPS_MAX)
             .map(str::to_owned)
             .collect(),
+        left_out: OTHERS.into_iter().filter_map(other).collect(),
         ..Suggested::default()
     }
 }
@@ -72,6 +87,9 @@ mod tests {
             r#"temperature 0.6, top-p 0.95, top-k 20, min-p 0.05, stop "<|im_end|>""#
         );
         assert_eq!(read(r#"{"stop": "x"}"#).stop_strings, ["x"]);
+        let others =
+            r#"{"repeat_penalty": 1.1, "presence_penalty": 0, "typical_p": 1.0, "num_ctx": 9}"#;
+        assert_eq!(read(others).left_out, ["its repeat_penalty of 1.1 is left out"]);
         for odd in [
             "",
             "[]",
