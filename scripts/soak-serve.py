@@ -372,7 +372,7 @@ class Soak:
             ("POST", "/tokenize", json.dumps({"content": "Once upon a time " * rng.randrange(1, 50)}), 200),
             ("POST", "/v1/completions", '{"prompt": "a"', 400),
             ("POST", "/v1/completions", json.dumps({"prompt": "fox " * 2000}), 400),
-            ("POST", "/api/chat", json.dumps({"messages": [{"role": "user", "content": "a"}], "options": {"min_p": 0.5}}), 400),
+            ("POST", "/api/chat", json.dumps({"messages": [{"role": "user", "content": "a"}], "options": {"typical_p": 0.5}}), 400),
         ])
         connection.request(method, path, body)
         response = connection.getresponse()

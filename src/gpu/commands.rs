@@ -62,6 +62,18 @@ impl Commands {
         pipelines: &Pipelines,
         record: impl FnOnce(&mut Recorder<'_>),
     ) -> Result<(), GpuError> {
+        let done = self.submit(pipelines, record).and_then(|()| self.wait());
+        if done.is_err() {
+            self.handle.set_failed();
+        }
+        done
+    }
+
+    fn submit(
+        &mut self,
+        pipelines: &Pipelines,
+        record: impl FnOnce(&mut Recorder<'_>),
+    ) -> Result<(), GpuError> {
         let device = &self.handle.device;
         let begin = vk::CommandBufferBeginInfo::default()
             .flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
@@ -81,10 +93,9 @@ impl Commands {
             ended.map_err(GpuError::of("vkEndCommandBuffer"))?;
             let buffers = [self.buffer];
             let submits = [vk::SubmitInfo::default().command_buffers(&buffers)];
-            let submitted = device.queue_submit(self.handle.queue, &submits, self.fence);
-            submitted.map_err(GpuError::of("vkQueueSubmit"))?;
+            let submitted = device.queue_submit(*self.handle.queue(), &submits, self.fence);
+            submitted.map_err(GpuError::of("vkQueueSubmit"))
         }
-        self.wait()
     }
 
     fn wait(&self) -> Result<(), GpuError> {
@@ -105,9 +116,9 @@ impl Commands {
 
 impl Drop for Commands {
     fn drop(&mut self) {
-        // SAFETY: waiting for the idle device makes sure that a submission whose wait failed has ended.
+        // SAFETY: waiting for the idle queue makes sure that a submission whose wait failed has ended.
         unsafe {
-            let _ = self.handle.device.device_wait_idle();
+            let _ = self.handle.device.queue_wait_idle(*self.handle.queue());
             self.handle.device.destroy_fence(self.fence, None);
             self.handle.device.destroy_command_pool(self.pool, None);
         }

@@ -5,7 +5,8 @@ use std::ffi::{CStr, c_void};
 use std::io;
 use std::mem;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ash::{Device, Entry, Instance, vk};
 
@@ -25,27 +26,40 @@ pub(crate) struct DeviceInfo {
     pub(crate) memory: u64,
 }
 
+/// The devices of this process. All engines that use one share it, and the pipelines that its driver has made.
+static OPENED: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
+
 /// A device that is in use, with a queue for its work.
 pub(super) struct Handle {
     pub(super) info: DeviceInfo,
     pub(super) device: Device,
-    pub(super) queue: vk::Queue,
+    queue: Mutex<vk::Queue>,
+    /// Whether a call of its driver has failed: it is opened anew then.
+    has_failed: AtomicBool,
     pub(super) family: u32,
     pub(super) memory_types: vk::PhysicalDeviceMemoryProperties,
     /// Largest allocation in bytes.
     pub(super) allocation_max: u64,
     /// Whether products of four bytes are one instruction.
     pub(super) has_dot: bool,
-    instance: Instance,
+    /// Lives as long as the device.
+    _instance: OwnInstance,
+}
+
+/// Vulkan, as one user of it sees it.
+struct OwnInstance(Instance);
+
+impl Drop for OwnInstance {
+    fn drop(&mut self) {
+        // SAFETY: a device that was made from the instance is destroyed before: its handle holds the instance.
+        unsafe { self.0.destroy_instance(None) };
+    }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         // SAFETY: everything made from the device holds an `Arc` of this handle, so nothing of it is left.
-        unsafe {
-            self.device.destroy_device(None);
-            self.instance.destroy_instance(None);
-        }
+        unsafe { self.device.destroy_device(None) };
     }
 }
 
@@ -65,53 +79,70 @@ struct Found {
 /// # Errors
 /// If there is no Vulkan loader, or it fails.
 pub(super) fn devices() -> Result<Vec<DeviceInfo>, GpuError> {
-    let instance = load()?;
-    let found = find(&instance);
-    // SAFETY: nothing was made from the instance.
-    unsafe { instance.destroy_instance(None) };
-    Ok(found?.into_iter().map(|found| found.info).collect())
+    let found = find(&load()?)?;
+    Ok(found.into_iter().map(|found| found.info).collect())
 }
 
 impl Handle {
-    /// Opens the first device for which `is_wanted` is true. `wanted` describes it in errors.
+    /// The first device for which `is_wanted` is true, opened if this process does not use it yet. `wanted` describes it
+    /// in errors.
     pub(super) fn open(
         wanted: &str,
         is_wanted: &dyn Fn(&DeviceInfo) -> bool,
     ) -> Result<Arc<Handle>, GpuError> {
+        // Two threads that want the same device must not open it twice.
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.retain(|handle| handle.strong_count() > 0);
         let instance = load()?;
-        let opened = find(&instance).and_then(|found| {
-            let names: Vec<String> = found.iter().map(|found| found.info.name.clone()).collect();
-            let chosen = found.into_iter().find(|found| is_wanted(&found.info));
-            let none = GpuError::NoDevice { wanted: wanted.to_owned(), found: names };
-            let chosen = chosen.ok_or(none)?;
-            let device = chosen.open(&instance)?;
-            Ok((chosen, device))
-        });
-        match opened {
-            Ok((found, (device, family))) => {
-                // SAFETY: the device was made with a queue of this family.
-                let queue = unsafe { device.get_device_queue(family, 0) };
-                Ok(Arc::new(Handle {
-                    info: found.info,
-                    device,
-                    queue,
-                    family,
-                    memory_types: found.memory_types,
-                    allocation_max: found.allocation_max,
-                    has_dot: found.has_dot,
-                    instance,
-                }))
-            }
-            Err(error) => {
-                // SAFETY: no device was made from the instance.
-                unsafe { instance.destroy_instance(None) };
-                Err(error)
-            }
+        let found = find(&instance)?;
+        let names: Vec<String> = found.iter().map(|found| found.info.name.clone()).collect();
+        let chosen = found.into_iter().find(|found| is_wanted(&found.info));
+        let none = GpuError::NoDevice { wanted: wanted.to_owned(), found: names };
+        let chosen = chosen.ok_or(none)?;
+        let known = opened.iter().filter_map(Weak::upgrade);
+        let mut known = known.filter(|handle| handle.info == chosen.info && !handle.has_failed());
+        if let Some(handle) = known.next() {
+            return Ok(handle);
         }
+        drop(known);
+        let device = chosen.open(&instance)?;
+        let handle = Arc::new(Handle::new(chosen, instance, device));
+        opened.push(Arc::downgrade(&handle));
+        Ok(handle)
+    }
+
+    fn new(found: Found, instance: OwnInstance, (device, family): (Device, u32)) -> Handle {
+        // SAFETY: the device was made with a queue of this family.
+        let queue = unsafe { device.get_device_queue(family, 0) };
+        Handle {
+            info: found.info,
+            device,
+            queue: Mutex::new(queue),
+            has_failed: AtomicBool::new(false),
+            family,
+            memory_types: found.memory_types,
+            allocation_max: found.allocation_max,
+            has_dot: found.has_dot,
+            _instance: instance,
+        }
+    }
+
+    /// The queue. Vulkan wants one thread at a time there.
+    pub(super) fn queue(&self) -> MutexGuard<'_, vk::Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the device opened anew when it is wanted next.
+    pub(super) fn set_failed(&self) {
+        self.has_failed.store(true, Ordering::Relaxed);
+    }
+
+    fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 }
 
-fn load() -> Result<Instance, GpuError> {
+fn load() -> Result<OwnInstance, GpuError> {
     let no_loader = |error: io::Error| GpuError::NoLoader(error.to_string());
     let library = Library::open(c"libvulkan.so.1").map_err(no_loader)?;
     let found = library.symbol(c"vkGetInstanceProcAddr");
@@ -130,13 +161,13 @@ fn load() -> Result<Instance, GpuError> {
     let info = vk::InstanceCreateInfo::default().application_info(&app);
     // SAFETY: `info` and what it points to live during the call.
     let instance = unsafe { entry.create_instance(&info, None) };
-    instance.map_err(|result| match result {
+    instance.map(OwnInstance).map_err(|result| match result {
         vk::Result::ERROR_INCOMPATIBLE_DRIVER => GpuError::NoDriver,
         result => GpuError::Vulkan { call: "vkCreateInstance", result },
     })
 }
 
-fn find(instance: &Instance) -> Result<Vec<Found>, GpuError> {
+fn find(OwnInstance(instance): &OwnInstance) -> Result<Vec<Found>, GpuError> {
     // SAFETY: the instance is alive.
     let all = unsafe { instance.enumerate_physical_devices() };
     let all = all.map_err(GpuError::of("vkEnumeratePhysicalDevices"))?;
@@ -193,7 +224,7 @@ impl Found {
     }
 
     /// Opens the device, with the features that [`Found::lacks`] is about.
-    fn open(&self, instance: &Instance) -> Result<(Device, u32), GpuError> {
+    fn open(&self, OwnInstance(instance): &OwnInstance) -> Result<(Device, u32), GpuError> {
         let lacking = |feature| GpuError::Lacks { device: self.info.name.clone(), feature };
         if let Some(feature) = self.lacks {
             return Err(lacking(feature));

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ash::vk;
 
@@ -97,17 +97,34 @@ pub(super) enum GateForm {
     OfRow = 3,
 }
 
-/// Pipelines, made when they are first asked for.
-pub(super) struct Pipelines {
+/// The pipelines of the devices of this process.
+static MADE: Mutex<Vec<Weak<Made>>> = Mutex::new(Vec::new());
+
+/// Pipelines that were made for a device. Drivers may take seconds to make one, so all engines share them.
+struct Made {
     handle: Arc<Handle>,
     layout: vk::PipelineLayout,
+    all: Mutex<HashMap<(Shader, bool), vk::Pipeline>>,
+}
+
+/// Pipelines of an engine, made when they are first asked for.
+pub(super) struct Pipelines {
+    made: Arc<Made>,
+    /// Those that this engine uses.
     all: HashMap<Shader, vk::Pipeline>,
     /// Whether the device's `fma` rounds once.
     pub(super) is_fused: bool,
 }
 
-impl Pipelines {
-    pub(super) fn new(handle: &Arc<Handle>, is_fused: bool) -> Result<Pipelines, GpuError> {
+impl Made {
+    /// The pipelines of a device.
+    fn of(handle: &Arc<Handle>) -> Result<Arc<Made>, GpuError> {
+        let mut all = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|made| made.strong_count() > 0);
+        let mut known = all.iter().filter_map(Weak::upgrade);
+        if let Some(made) = known.find(|made| Arc::ptr_eq(&made.handle, handle)) {
+            return Ok(made);
+        }
         let ranges = [vk::PushConstantRange::default()
             .stage_flags(vk::ShaderStageFlags::COMPUTE)
             .size(PUSH_BYTES)];
@@ -115,11 +132,20 @@ impl Pipelines {
         // SAFETY: the device is alive, and `info` lives during the call.
         let layout = unsafe { handle.device.create_pipeline_layout(&info, None) };
         let layout = layout.map_err(GpuError::of("vkCreatePipelineLayout"))?;
-        Ok(Pipelines { handle: Arc::clone(handle), layout, all: HashMap::new(), is_fused })
+        let made = Made { handle: Arc::clone(handle), layout, all: Mutex::default() };
+        let made = Arc::new(made);
+        all.push(Arc::downgrade(&made));
+        Ok(made)
+    }
+}
+
+impl Pipelines {
+    pub(super) fn new(handle: &Arc<Handle>, is_fused: bool) -> Result<Pipelines, GpuError> {
+        Ok(Pipelines { made: Made::of(handle)?, all: HashMap::new(), is_fused })
     }
 
     pub(super) fn layout(&self) -> vk::PipelineLayout {
-        self.layout
+        self.made.layout
     }
 
     /// The pipeline of `shader`. Drivers may take seconds to make one.
@@ -127,7 +153,7 @@ impl Pipelines {
         if let Some(pipeline) = self.all.get(&shader) {
             return Ok(*pipeline);
         }
-        let pipeline = self.make(shader)?;
+        let pipeline = self.made.pipeline(shader, self.is_fused)?;
         self.all.insert(shader, pipeline);
         Ok(pipeline)
     }
@@ -139,15 +165,28 @@ impl Pipelines {
     pub(super) fn get(&self, shader: Shader) -> vk::Pipeline {
         self.all[&shader]
     }
+}
 
-    fn make(&self, shader: Shader) -> Result<vk::Pipeline, GpuError> {
+impl Made {
+    /// The pipeline of `shader`, made if no engine has asked for it yet.
+    fn pipeline(&self, shader: Shader, is_fused: bool) -> Result<vk::Pipeline, GpuError> {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pipeline) = all.get(&(shader, is_fused)) {
+            return Ok(*pipeline);
+        }
+        let pipeline = self.make(shader, is_fused)?;
+        all.insert((shader, is_fused), pipeline);
+        Ok(pipeline)
+    }
+
+    fn make(&self, shader: Shader, is_fused: bool) -> Result<vk::Pipeline, GpuError> {
         let device = &self.handle.device;
         let code: Vec<u32> = bytemuck::pod_collect_to_vec(shader.code(self.handle.has_dot));
         let info = vk::ShaderModuleCreateInfo::default().code(&code);
         // SAFETY: the code is SPIR-V that this program holds, and `info` lives during the call.
         let module = unsafe { device.create_shader_module(&info, None) };
         let module = module.map_err(GpuError::of("vkCreateShaderModule"))?;
-        let constants = shader.constants(self.is_fused);
+        let constants = shader.constants(is_fused);
         let entry = |(index, _): (usize, &u32)| vk::SpecializationMapEntry {
             constant_id: index as u32,
             offset: 4 * index as u32,
@@ -174,11 +213,12 @@ impl Pipelines {
     }
 }
 
-impl Drop for Pipelines {
+impl Drop for Made {
     fn drop(&mut self) {
-        // SAFETY: no submission that uses them is running, because each is waited for.
+        let all = self.all.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: no engine is left that uses them, and each submission was waited for.
         unsafe {
-            for pipeline in self.all.values() {
+            for pipeline in all.values() {
                 self.handle.device.destroy_pipeline(*pipeline, None);
             }
             self.handle.device.destroy_pipeline_layout(self.layout, None);

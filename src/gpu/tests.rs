@@ -35,6 +35,16 @@ pub(super) fn device() -> Option<Arc<Handle>> {
     }
 }
 
+#[test]
+fn engines_of_a_process_share_a_device_until_it_fails() {
+    let Some(first) = device() else { return };
+    let second = device().unwrap();
+    assert!(Arc::ptr_eq(&first, &second));
+    second.set_failed();
+    let third = device().unwrap();
+    assert!(!Arc::ptr_eq(&first, &third) && Arc::ptr_eq(&third, &device().unwrap()));
+}
+
 const ROWS: usize = 45;
 const K: usize = 512;
 

@@ -4,11 +4,12 @@
 //! tried anything, but not in continuous integration.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leap::engine::{
-    DeviceChoice, DeviceOptions, Engine, EngineError, Job, KvKind, Options, devices,
+    DeviceChoice, DeviceLine, DeviceOptions, Engine, EngineError, Job, KvKind, Options, devices,
 };
 use leap::format::model::{Header, Weights};
 use leap::internals::model::{Model, Wants};
@@ -21,15 +22,39 @@ use crate::common::rings::Recipe;
 
 pub(crate) const INT8: Weights = Weights::Q8 { group: 32 };
 
+/// The device to test, for one test at a time: it computes on all processors, and boards of a ring wait for it no longer
+/// than for others.
+pub(crate) struct Lent {
+    choice: DeviceChoice,
+    /// An engine that uses the device all the time, so that its driver compiles each shader once.
+    _kept: MutexGuard<'static, Option<Engine>>,
+}
+
+impl Deref for Lent {
+    type Target = DeviceChoice;
+
+    fn deref(&self) -> &DeviceChoice {
+        &self.choice
+    }
+}
+
 /// The device to test; `None` if this machine has none.
-pub(crate) fn device() -> Option<DeviceChoice> {
+pub(crate) fn device() -> Option<Lent> {
+    static KEPT: Mutex<Option<Engine>> = Mutex::new(None);
+
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let name = std::env::var("LEAP_TEST_DEVICE").unwrap_or_else(|_| "llvmpipe".to_owned());
-    let all = devices();
-    let is_there = all.as_ref().is_ok_and(|all| all.iter().any(|line| line.name.contains(&name)));
-    // A static program, as the tests for emulated processors are, can open no driver.
-    let may_lack = cfg!(target_env = "musl") || std::env::var_os("CI").is_none();
-    assert!(is_there || may_lack, "there is no {name}: {all:?}");
-    is_there.then_some(DeviceChoice::Gpu { name: Some(name) })
+    let choice = DeviceChoice::Gpu { name: Some(name.clone()) };
+    if kept.is_none() {
+        let all = devices();
+        let is_there = |line: &DeviceLine| line.name.contains(&name);
+        let is_there = all.as_ref().is_ok_and(|all| all.iter().any(is_there));
+        // A static program, as the tests for emulated processors are, can open no driver.
+        let may_lack = cfg!(target_env = "musl") || std::env::var_os("CI").is_none();
+        assert!(is_there || may_lack, "there is no {name}: {all:?}");
+        *kept = is_there.then(|| engine(&demo(), &options(&choice, KvKind::F16)));
+    }
+    kept.is_some().then_some(Lent { choice, _kept: kept })
 }
 
 pub(crate) fn options(device: &DeviceChoice, kv: KvKind) -> Options {
@@ -225,7 +250,7 @@ fn a_board_of_a_ring_may_have_a_gpu() {
         answers(engine, &jobs).into_iter().map(|(ids, _)| ids).collect()
     };
     let wanted = said(&mut recipe(&[], DeviceChoice::Cpu).alone());
-    let recipe = recipe(&[2], device);
+    let recipe = recipe(&[2], device.clone());
     let (mut engine, _workers) = recipe.ring();
     for layers in [2, 5, 1] {
         if layers != 2 {
