@@ -22,7 +22,7 @@ use crate::quant::GROUP_DEFAULT;
 use crate::sys::{file, folders, signal};
 
 /// Version of the conversion; it changes when the same checkpoint becomes another model file.
-const VERSION: u32 = 10;
+const VERSION: u32 = 11;
 
 /// Longest part of a kept file's name that comes from the checkpoint's name.
 const NAME_BYTES: usize = 100;

@@ -722,7 +722,6 @@ impl Serve {
     }
 }
 
-/// Says where the server answers.
 /// Memory that a loaded model takes on this board: weights, keys and values, and buffers.
 fn room_of(engine: &Engine) -> u64 {
     let weights = engine.packed_bytes().unwrap_or_else(|| weight_bytes(engine.header()));
@@ -736,6 +735,7 @@ fn loaded_when_asked_for(budget: u64) -> String {
     }
 }
 
+/// Says where the server answers.
 fn introduce(who: &str, options: &ServeOptions, what: &str) {
     let places: Vec<String> = options.listeners.iter().map(ListenSocket::address).collect();
     note(&format!("leap: {who} answers on {}: {what}", places.join(", ")));

@@ -126,9 +126,17 @@ impl Drop for Commands {
 }
 
 impl Recorder<'_> {
-    /// Has a prepared shader compute `groups` workgroups. `push` holds its parameters: those that are addresses must be
-    /// of memory that lives until the submission has ended, and is as long as the shader's loops reach.
-    pub(super) fn dispatch<P: Pod>(&mut self, shader: Shader, push: &P, [x, y]: [usize; 2]) {
+    /// Has a prepared shader compute `groups` workgroups, before all later commands. `push` holds its parameters: those
+    /// that are addresses must be of memory that lives until the submission has ended, and is as long as the shader's
+    /// loops reach.
+    pub(super) fn dispatch<P: Pod>(&mut self, shader: Shader, push: &P, groups: [usize; 2]) {
+        self.dispatch_beside(shader, push, groups);
+        self.barrier();
+    }
+
+    /// Like [`Recorder::dispatch`], but later commands may run at the same time, until the next
+    /// [barrier](Recorder::barrier): they must not read or write what this one writes, nor write what it reads.
+    pub(super) fn dispatch_beside<P: Pod>(&mut self, shader: Shader, push: &P, [x, y]: [usize; 2]) {
         const { assert!(size_of::<P>() <= PUSH_BYTES as usize) };
         let (device, layout) = (&self.handle.device, self.pipelines.layout());
         let pipeline = self.pipelines.get(shader);
@@ -140,11 +148,10 @@ impl Recorder<'_> {
             device.cmd_push_constants(self.buffer, layout, stage, 0, bytes);
             device.cmd_dispatch(self.buffer, x as u32, y as u32, 1);
         }
-        self.barrier();
     }
 
-    /// Makes what was written so far visible to all later commands and to the host.
-    fn barrier(&mut self) {
+    /// Ends all commands so far before later ones, to which and to the host what was written is visible then.
+    pub(super) fn barrier(&mut self) {
         let barriers = [vk::MemoryBarrier::default()
             .src_access_mask(vk::AccessFlags::SHADER_WRITE | vk::AccessFlags::TRANSFER_WRITE)
             .dst_access_mask(

@@ -212,6 +212,10 @@ impl On<'_, '_> {
                 None => self.multiply_f32(matrix, to, uses),
                 Some(layout) => {
                     if quantised != Some(layout.group) {
+                        // Products beside this one may still read other codes.
+                        if quantised.is_some() {
+                            self.recorder.barrier();
+                        }
                         self.quantize(matrix.k, layout.group, n_inputs);
                         quantised = Some(layout.group);
                     }
@@ -220,6 +224,8 @@ impl On<'_, '_> {
             }
             to.column += rows(matrix);
         }
+        // The products read the same inputs, and write columns of their own.
+        self.recorder.barrier();
     }
 
     fn quantize(&mut self, k: usize, group: usize, n_rows: usize) {
@@ -262,7 +268,7 @@ impl On<'_, '_> {
             experts,
         };
         let groups = [panels, uses.map_or(self.m.div_ceil(TILE), |uses| uses.n)];
-        self.recorder.dispatch(layout.shader(uses.is_some()), &push, groups);
+        self.recorder.dispatch_beside(layout.shader(uses.is_some()), &push, groups);
     }
 
     fn multiply_f32(&mut self, matrix: &Tensor, to: Target, uses: Option<Uses>) {
@@ -275,6 +281,7 @@ impl On<'_, '_> {
     pub(super) fn project_f32(&mut self, (w, [rows, k]): (u64, [usize; 2]), y: u64) {
         let to = Target { y, width: rows, column: 0, adds: false };
         self.multiply_f32_at((w, [rows, k]), to, None);
+        self.recorder.barrier();
     }
 
     fn multiply_f32_at(
@@ -297,7 +304,7 @@ impl On<'_, '_> {
         };
         let shader = Shader::ProductF32 { by_expert: uses.is_some() };
         let n = uses.map_or(self.m, |uses| uses.n);
-        self.recorder.dispatch(shader, &push, [rows.div_ceil(8), n]);
+        self.recorder.dispatch_beside(shader, &push, [rows.div_ceil(8), n]);
     }
 
     /// Multiplies `columns` columns of rows by their gates.
