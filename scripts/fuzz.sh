@@ -41,6 +41,7 @@ seed() {
 			PYTHON
 			;;
 		sentencepiece:tokenizer.model) cp "$file" "$seed" ;;
+		gguf:*.gguf) scripts/gguf-seed.py "$file" "$seed" ;;
 		esac
 	done
 }
