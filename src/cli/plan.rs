@@ -38,8 +38,8 @@ pub(super) struct Plan {
     #[argh(option, arg_name = "bits", from_str_fn(options::embedding_bits))]
     embedding_bits: Option<Ends>,
     /// file with a line for each board, the master first: name, address, read=GB/s int8=GOP/s
-    /// memory=GB rtt=US wire=MB/s, and if known watts=IDLE,BUSY and kernel=US,MB/s of a team's links
-    /// over the kernel module; always and never say who is to serve; several lines of a board, with threads=N each, are a choice
+    /// memory=GB rtt=US wire=MB/s, and if known gpu=GB/s,GB of a GPU, watts=IDLE,BUSY and kernel=US,MB/s of a team's
+    /// links over the kernel module; always and never say who is to serve; several lines of a board, with threads=N each, are a choice
     #[argh(option)]
     boards: PathBuf,
     /// goal of the split: latency (default) of one stream, throughput of many, energy of a token, or memory

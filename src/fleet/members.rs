@@ -352,6 +352,7 @@ pub(super) fn known(
         wire: way.bytes_per_s,
         // Calls do not go through it.
         kernel: None,
+        gpu: None,
         layer_s: 0.0,
         watts: all.and_then(|all| all.watts),
         wish: Wish::Any,

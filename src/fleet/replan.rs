@@ -245,6 +245,7 @@ impl Planner {
                     round_trip_s: f64::from(line.way.rtt_us) / 1e6,
                     wire: ENOUGH as f64,
                     kernel: None,
+                    gpu: None,
                     layer_s: 0.0,
                     watts: None,
                     wish: Wish::Always,

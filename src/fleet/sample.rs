@@ -15,6 +15,7 @@ pub(super) fn board(name: &str) -> Board {
         round_trip_s: 0.0,
         wire: 1e12,
         kernel: None,
+        gpu: None,
         layer_s: 0.0,
         watts: None,
         wish: Wish::Any,

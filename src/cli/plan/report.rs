@@ -21,6 +21,14 @@ pub(in crate::cli) fn table(task: &Task<'_>, parts: &[Part]) -> String {
         let _ =
             writeln!(text, "{:width$}  {layers:>9}  {memory:>16}  {ms:>9.2} ms", label(task, part));
     }
+    for part in parts {
+        let (start, has_ends) = task.on_gpu(part.board, &part.layers);
+        if start < part.layers.end {
+            let ends = if has_ends { " and the classifier" } else { "" };
+            let (name, end) = (name(task, part), part.layers.end);
+            let _ = writeln!(text, "{name}: layers {start}..{end}{ends} on its GPU");
+        }
+    }
     let unused: Vec<&str> = unused(task, parts).map(|board| board.name.as_str()).collect();
     if !unused.is_empty() {
         let _ = writeln!(text, "not used: {}", unused.join(", "));
@@ -119,9 +127,13 @@ pub(super) fn json(task: &Task<'_>, parts: &[Part], by_kernel: Option<&[bool]>) 
             Some(places) => object.boolean("is_by_kernel", Some(places[part.board])),
             None => object,
         };
-        match task.boards()[part.board].threads {
+        let object = match task.boards()[part.board].threads {
             Some(threads) => object.integer("threads", threads.into()),
             None => object,
+        };
+        match task.on_gpu(part.board, &part.layers).0 {
+            start if start < part.layers.end => object.integer("first_gpu_layer", start as u64),
+            _ => object,
         }
         .integer("first_layer", part.layers.start as u64)
         .integer("end_layer", part.layers.end as u64)

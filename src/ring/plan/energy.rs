@@ -86,7 +86,8 @@ struct Cheapest {
 impl Cheapest {
     fn new(task: &Task<'_>) -> Cheapest {
         let of = |board: usize| {
-            let layers = task.load.layers.iter().map(|layer| task.boards[board].seconds(layer));
+            let layers =
+                task.load.layers.iter().map(|layer| task.boards[board].least_seconds(layer));
             layers.fold(f64::INFINITY, f64::min)
         };
         let memory = task.load.layers.iter().map(|layer| layer.memory).min().unwrap_or(0);
@@ -106,6 +107,8 @@ impl Cheapest {
         for (entries, _) in set {
             let room =
                 |board: usize| task.boards[board].memory.checked_sub(task.memory(board, &(0..0)));
+            let of_gpu = |board: usize| task.boards[board].gpu.map_or(0, |gpu| gpu.memory);
+            let room = |board: usize| Some(room(board)?.saturating_add(of_gpu(board)));
             let room = entries.clone().filter_map(room).max()?;
             let most = (room / self.memory.max(1)) as usize;
             let of_layer = least(entries, &|board| self.seconds[board]);
@@ -114,7 +117,8 @@ impl Cheapest {
             let way = entries.clone().map(|board| task.hop(board).1).fold(f64::INFINITY, f64::min);
             joules += of_layer + way * idle;
             if entries.start == 0 {
-                joules += least(entries, &|board| task.boards[board].seconds(&task.load.ends));
+                joules +=
+                    least(entries, &|board| task.boards[board].least_seconds(&task.load.ends));
             }
         }
         prices.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -8,8 +8,9 @@
 //! pi      192.168.1.11    read=11.4  int8=90   memory=7.2  rtt=200  wire=112  watts=2.8,8.1  always
 //! ```
 //!
-//! `kernel=80,115`, if known, are µs and MB/s of links over the kernel module. `always` and `never` say whether a board is to serve. A board that was measured with several numbers of threads has a
-//! line for each, one after the other, with `threads=N`; the plan takes one of them.
+//! `kernel=80,115`, if known, are µs and MB/s of links over the kernel module. `gpu=400,8` are GB/s and GB of a GPU
+//! beside the processors. `always` and `never` say whether a board is to serve. A board that was measured with several
+//! numbers of threads has a line for each, one after the other, with `threads=N`; the plan takes one of them.
 
 use super::Need;
 use crate::ring::address::Address;
@@ -24,6 +25,15 @@ pub(crate) struct Watts {
     pub(crate) idle: f64,
     /// While it computes.
     pub(crate) busy: f64,
+}
+
+/// A GPU beside the processors of a board.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct BoardGpu {
+    /// Bytes a second that it reads.
+    pub(crate) read: f64,
+    /// Bytes of its memory for a model.
+    pub(crate) memory: u64,
 }
 
 /// Whether a board is to serve.
@@ -58,6 +68,8 @@ pub(crate) struct Board {
     pub(crate) wire: f64,
     /// Links over the kernel module, if the board has one; a team has them if all its boards do.
     pub(crate) kernel: Option<Links>,
+    /// GPU that computes the last of the board's layers, as many as fit.
+    pub(crate) gpu: Option<BoardGpu>,
     /// Seconds of each layer besides computing: where it is a team, those of its gathers.
     pub(crate) layer_s: f64,
     pub(crate) watts: Option<Watts>,
@@ -111,9 +123,14 @@ impl Board {
         self.name == other.name
     }
 
-    /// Seconds of a pass over something.
+    /// Seconds of a pass over something by the processors.
     pub(crate) fn seconds(&self, need: &Need) -> f64 {
         (need.read as f64 / self.read).max(need.ops as f64 / self.int8)
+    }
+
+    /// Least seconds of a pass over something, by the processors or the GPU.
+    pub(super) fn least_seconds(&self, need: &Need) -> f64 {
+        self.gpu.map_or(f64::INFINITY, |gpu| need.read as f64 / gpu.read).min(self.seconds(need))
     }
 }
 
@@ -177,7 +194,7 @@ fn board(line: &str) -> Result<Board, String> {
         return Err(format!("{name:?} is no name: up to {NAME_MAX} letters, digits and signs"));
     }
     let (mut figures, mut watts, mut wish) = ([None; FIGURES.len()], None, Wish::Any);
-    let (mut threads, mut kernel) = (None, None);
+    let (mut threads, mut kernel, mut gpu) = (None, None, None);
     for word in words {
         match word.split_once('=') {
             None if word == "always" => wish = Wish::Always,
@@ -185,6 +202,7 @@ fn board(line: &str) -> Result<Board, String> {
             None => return Err(format!("{word:?} is none of always, never and NAME=VALUE")),
             Some(("watts", value)) => watts = Some(watts_of(value)?),
             Some(("kernel", value)) => kernel = Some(kernel_of(value)?),
+            Some(("gpu", value)) => gpu = Some(gpu_of(value)?),
             Some(("threads", value)) => {
                 let n = value.parse().ok().filter(|n| *n > 0);
                 threads = Some(n.ok_or_else(|| format!("{word:?} is no number of threads"))?);
@@ -211,6 +229,7 @@ fn board(line: &str) -> Result<Board, String> {
         round_trip_s,
         wire,
         kernel,
+        gpu,
         layer_s: 0.0,
         watts,
         wish,
@@ -246,6 +265,13 @@ fn kernel_of(text: &str) -> Result<Links, String> {
         format!("kernel={text:?} wants microseconds and MB/s, as in kernel=80,115")
     })?;
     Ok(Links { round_trip_s: us * 1e-6, wire: wire * 1e6 })
+}
+
+fn gpu_of(text: &str) -> Result<BoardGpu, String> {
+    let pair = text.split_once(',').and_then(|(read, gb)| Some((figure(read)?, figure(gb)?)));
+    let (read, gb) =
+        pair.ok_or_else(|| format!("gpu={text:?} wants GB/s and GB, as in gpu=400,8"))?;
+    Ok(BoardGpu { read: read * 1e9, memory: (gb * 1e9) as u64 })
 }
 
 fn watts_of(text: &str) -> Result<Watts, String> {

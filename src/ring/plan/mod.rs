@@ -1,7 +1,8 @@
 //! Which boards of a fleet take which layers of a model.
 //!
 //! Time is that of a decoding pass of one row over a short text: a board reads its weights, or computes with
-//! them if that takes longer, and sends a row on. Boards stand in the ring in the order of the fleet, the
+//! them if that takes longer, and sends a row on. A board's GPU has the last of its layers, as many as fit, and on the
+//! master the classifier; processors and GPU compute in turn. Boards stand in the ring in the order of the fleet, the
 //! master first; unused boards are switched off. [`solve`] finds the best split there is by dynamic
 //! programming.
 
@@ -131,7 +132,9 @@ pub struct Task<'a> {
     which: Vec<usize>,
     /// Memory of the first layers, so many of them.
     memory: Vec<u64>,
-    /// Seconds of the first layers on each board.
+    /// Bytes that a pass over the first layers reads.
+    read: Vec<u64>,
+    /// Seconds of the first layers on each board's processors.
     seconds: Vec<Vec<f64>>,
 }
 
@@ -145,17 +148,20 @@ impl<'a> Task<'a> {
             });
             std::iter::once(0.0).chain(rest).collect::<Vec<f64>>()
         };
-        let mut sum = 0;
-        let memory = load.layers.iter().map(|layer| {
-            sum += layer.memory;
-            sum
-        });
-        let memory = std::iter::once(0).chain(memory).collect();
+        let bytes = |of: &dyn Fn(&Need) -> u64| {
+            let mut sum = 0;
+            let rest = load.layers.iter().map(|layer| {
+                sum += of(layer);
+                sum
+            });
+            std::iter::once(0).chain(rest).collect::<Vec<u64>>()
+        };
+        let (memory, read) = (bytes(&|layer| layer.memory), bytes(&|layer| layer.read));
         let seconds = |board: &Board| sums(&|layer| board.seconds(layer) + board.layer_s);
         let seconds = boards.iter().map(seconds).collect();
         let groups = boards.chunk_by(|a, b| a.is_same(b)).enumerate();
         let which = groups.flat_map(|(index, same)| same.iter().map(move |_| index)).collect();
-        Task { load, boards, which, memory, seconds }
+        Task { load, boards, which, memory, read, seconds }
     }
 
     /// Whether this entry is the master.
@@ -185,19 +191,40 @@ impl<'a> Task<'a> {
         self.load.layers.len()
     }
 
+    /// First of these layers of a board that its GPU has, and whether it has the classifier too; the layers' end if it
+    /// has none.
+    pub(crate) fn on_gpu(&self, board: usize, layers: &Range<usize>) -> (usize, bool) {
+        let none = (layers.end, false);
+        let Some(gpu) = self.boards[board].gpu else { return none };
+        let Some(mut left) = gpu.memory.checked_sub(self.load.every) else { return none };
+        let without_ends =
+            left.checked_sub(self.load.ends.memory).filter(|_| self.is_master(board));
+        left = without_ends.unwrap_or(left);
+        let fits = |start: &usize| self.memory[layers.end] - self.memory[*start] <= left;
+        match layers.clone().find(fits) {
+            Some(start) => (start, without_ends.is_some()),
+            None => none,
+        }
+    }
+
     /// Seconds that a board computes with these layers.
     pub(crate) fn seconds(&self, board: usize, layers: &Range<usize>) -> f64 {
-        let ends = match self.is_master(board) {
+        let (start, has_ends) = self.on_gpu(board, layers);
+        let by_gpu = self.read[layers.end] - self.read[start];
+        let by_gpu = by_gpu + if has_ends { self.load.ends.read } else { 0 };
+        let by_gpu = self.boards[board].gpu.map_or(0.0, |gpu| by_gpu as f64 / gpu.read);
+        let ends = match self.is_master(board) && !has_ends {
             true => self.boards[board].seconds(&self.load.ends),
             false => 0.0,
         };
-        ends + self.seconds[board][layers.end] - self.seconds[board][layers.start]
+        ends + by_gpu + self.seconds[board][start] - self.seconds[board][layers.start]
     }
 
-    /// Bytes of memory that it needs for them.
+    /// Bytes of memory that it needs for them beside its GPU. The embedding stays there.
     pub(crate) fn memory(&self, board: usize, layers: &Range<usize>) -> u64 {
         let ends = if self.is_master(board) { self.load.ends.memory } else { 0 };
-        self.load.every + ends + self.memory[layers.end] - self.memory[layers.start]
+        let (start, _) = self.on_gpu(board, layers);
+        self.load.every + ends + self.memory[start] - self.memory[layers.start]
     }
 
     /// Used share of the board's memory, if that is enough.

@@ -72,11 +72,13 @@ fn why_not(task: &Task<'_>, objective: Objective, limit_s: Option<f64>) -> NoSpl
             Err(why) => why,
         };
     }
-    let all = 0..task.n_layers();
     let all_boards = task.entries().map(|entries| &task.boards[entries.start]);
     let usable = all_boards.filter(|board| board.wish != Wish::Never);
-    let have = usable.map(|board| board.memory.saturating_sub(task.load.every)).sum();
-    NoSplit::Memory { need: task.memory(0, &all) - task.load.every, have }
+    let room = |memory: u64| memory.saturating_sub(task.load.every);
+    let rooms =
+        usable.map(|board| room(board.memory) + board.gpu.map_or(0, |gpu| room(gpu.memory)));
+    let need = task.load.ends.memory + task.memory[task.n_layers()];
+    NoSplit::Memory { need, have: rooms.sum() }
 }
 
 /// The best split over several boards.

@@ -1,5 +1,6 @@
 //! Splits against all the splits there are.
 
+use super::fleet::BoardGpu;
 use super::*;
 use crate::ring::address::Address;
 
@@ -13,6 +14,7 @@ fn board(name: &str, read: f64, memory: u64, watts: Option<(f64, f64)>) -> Board
         memory,
         round_trip_s: 0.0,
         kernel: None,
+        gpu: None,
         layer_s: 0.0,
         wire: 1e15,
         watts: watts.map(|(idle, busy)| Watts { idle, busy }),
@@ -83,6 +85,40 @@ fn why_there_is_no_split_is_said() {
     assert!(solve(&task, Objective::Latency, Some(0.6)).is_ok());
 }
 
+#[test]
+fn a_gpu_has_the_classifier_and_the_last_layers_that_fit() {
+    let with = |memory| Board {
+        gpu: Some(BoardGpu { read: 1000.0, memory }),
+        ..board("desk", 100.0, 10_000, None)
+    };
+    let load = load(4);
+    let figures = |memory| {
+        let boards = [with(memory)];
+        let task = Task::new(&load, &boards);
+        (task.on_gpu(0, &(0..4)), task.seconds(0, &(0..4)), task.memory(0, &(0..4)))
+    };
+    // 10 bytes of buffers, 50 of the classifier, 100 of each layer.
+    assert_eq!(figures(460), ((0, true), 0.45, 60));
+    let ((start, has_ends), seconds, memory) = figures(459);
+    assert_eq!((start, has_ends, memory), (1, true, 160));
+    assert!((seconds - (1.0 + 0.35)).abs() < 1e-9, "{seconds}");
+    // Without room for a layer beside the classifier it has nothing.
+    assert_eq!(figures(159), ((4, false), 4.5, 460));
+    assert_eq!(figures(9), ((4, false), 4.5, 460));
+    // A worker's GPU has no classifier.
+    let boards = [board("desk", 100.0, 10_000, None), Board { name: "pc".to_owned(), ..with(210) }];
+    assert_eq!(Task::new(&load, &boards).on_gpu(1, &(0..4)), (2, false));
+}
+
+#[test]
+fn a_model_larger_than_all_memory_is_told_with_that_of_gpus() {
+    let gpu = Some(BoardGpu { read: 1000.0, memory: 160 });
+    let boards = [Board { gpu, ..board("desk", 100.0, 160, None) }];
+    assert_eq!(best(&load(2), &boards, Objective::Latency).unwrap().len(), 1);
+    let why = best(&load(4), &boards, Objective::Latency).unwrap_err();
+    assert_eq!(why, NoSplit::Memory { need: 450, have: 300 });
+}
+
 /// Numbers that are the same in each run.
 struct Random(u64);
 
@@ -111,6 +147,8 @@ impl Random {
             wire: self.between(1.0, 100.0),
             watts: Some(Watts { idle, busy: idle + self.between(0.0, 40.0) }),
             wish,
+            gpu: (self.below(4) == 0)
+                .then(|| BoardGpu { read: self.between(20.0, 3e3), memory: self.below(500) }),
             ..board(&index.to_string(), self.between(20.0, 300.0), 60 + self.below(900), None)
         }
     }
@@ -223,12 +261,13 @@ fn no_split_of_ten_thousand_fleets_is_better() {
 #[test]
 fn a_file_of_boards_is_read() {
     let text = "# two\n\
-        desk 10.0.0.1 read=23.1 int8=270 memory=6.5 rtt=180 wire=112 watts=4,11\r\n\
+        desk 10.0.0.1 read=23.1 int8=270 memory=6.5 rtt=180 wire=112 watts=4,11 gpu=400,8\r\n\
         pi pi.local:7000 wire=112 rtt=200 memory=7.2 int8=90 read=11.4 always # the old one\n";
     let boards = fleet::parse(text).unwrap();
     assert_eq!(boards.len(), 2);
     assert_eq!(boards[0].watts, Some(Watts { idle: 4.0, busy: 11.0 }));
     assert_eq!((boards[0].memory, boards[0].read), (6_500_000_000, 23.1e9));
+    assert_eq!(boards[0].gpu, Some(BoardGpu { read: 400e9, memory: 8_000_000_000 }));
     assert_eq!((boards[1].wish, boards[1].watts), (Wish::Always, None));
     assert_eq!(boards[1].address.to_string(), "pi.local:7000");
 }
@@ -276,6 +315,8 @@ fn every_mistake_in_a_file_of_boards_is_named() {
         (format!("{desk} memory=1e300"), "is no figure"),
         (format!("{desk} kernel=80"), "wants microseconds and MB/s"),
         (format!("{desk} kernel=80,0"), "wants microseconds and MB/s"),
+        (format!("{desk} gpu=400"), "wants GB/s and GB"),
+        (format!("{desk} gpu=400,0"), "wants GB/s and GB"),
         (format!("{desk} watts=4"), "wants idle and busy"),
         (format!("{desk} watts=9,4"), "wants idle and busy"),
         (format!("{desk} never"), "has to serve"),
