@@ -1,7 +1,7 @@
 //! A master and boards on loopback.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -10,6 +10,7 @@ use super::board::{self, Board, Order};
 use super::find;
 use super::master::{CallError, Called, Identity};
 use crate::channel::{Channel, ChannelError};
+use crate::sys::net::free_port;
 use crate::wire::call::{Call, Figures, HeldState, Speed};
 use crate::wire::hello::name;
 use crate::wire::opening::Purpose;
@@ -131,9 +132,7 @@ fn a_board_with_another_key_is_not_heard() {
 
 #[test]
 fn boards_are_found_by_their_key() {
-    // Two ports that are free, and can be taken again.
-    let free = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    let (port, elsewhere) = (free(), free());
+    let (port, elsewhere) = (free_port(), free_port());
     find::answer(port, Key::new(KEY)).unwrap();
     let networks = [Ipv4Addr::new(127, 255, 255, 255)];
     let seek = |port, key| find::seek(&networks, port, &Key::new(key), &|| false).unwrap().places;

@@ -2,7 +2,6 @@
 
 mod board;
 
-use std::net::UdpSocket;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +24,7 @@ use crate::control::Refusal;
 use crate::engine::{Cache, Engine, Huge, Job, JobEvent, Options, Scheduler, WeightsPlace};
 use crate::ring::Address;
 use crate::ring::plan::Objective;
+use crate::sys::net::free_port;
 use crate::tokenizer::Tokenizer;
 use crate::transport::carrier::Carrier;
 use crate::wire::call::Speed;
@@ -80,10 +80,6 @@ struct Fleet {
     /// The text that one board alone writes.
     wanted: String,
     folder: PathBuf,
-}
-
-fn free_port() -> u16 {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn speeds() -> Vec<Speed> {

@@ -395,6 +395,23 @@ pub fn wait(fds: &[(BorrowedFd<'_>, bool)], timeout: Duration) {
     let _ = ppoll(&mut polled, Some(TimeSpec::from_duration(timeout)), None);
 }
 
+/// A port that is free for TCP and for UDP, for a test. The system, which gives connections ports from 32768 on, does not
+/// take it in between.
+#[cfg(test)]
+pub(crate) fn free_port() -> u16 {
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicU16, Ordering};
+
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 10_000 + (std::process::id() % 500) as u16 * 40;
+    let is_free = |port: &u16| {
+        let at = (Ipv4Addr::LOCALHOST, *port);
+        TcpListener::bind(at).is_ok() && UdpSocket::bind(at).is_ok()
+    };
+    let mut ports = (0..1000).map(|_| first.saturating_add(NEXT.fetch_add(1, Ordering::Relaxed)));
+    ports.find(is_free).expect("some port is free")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

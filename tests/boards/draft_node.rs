@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -15,6 +14,7 @@ use crate::common::ran::Ran;
 use crate::common::running::Running;
 use crate::common::{leap, quick};
 use crate::http::{Served, ask};
+use crate::ports::free_port;
 use serde_json::{Value, json};
 
 const PROMPT: &str = "Once upon a time there was a";
@@ -129,8 +129,7 @@ fn texts_are_the_same_if_another_board_guesses() {
     let (key, node) = (place.path("key"), place.node("models/demo-draft.bin", 0));
     let at = node.at();
     let of_node = ["--draft-node", &at, "--key", &key];
-    let ports = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let [a, b] = ports.map(|socket| socket.local_addr().unwrap().port());
+    let [a, b] = [free_port(), free_port()];
     let lines = format!("desk 127.0.0.1:{a} 0..3\nnode 127.0.0.1:{b} 3..6\n");
     let ring = place.0.write("ring", lines).to_str().unwrap().to_owned();
     let of_ring = ["--ring", &ring, "--threads", "1", "--transport", "udp"];

@@ -1,6 +1,5 @@
 //! Rings that are queried and changed while they answer: real programs on the loopback interface.
 
-use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use crate::common::leap;
 use crate::common::ran::Ran;
 use crate::common::running::Running;
 use crate::http::Served;
+use crate::ports::free_port;
 use serde_json::{Value, json};
 
 const PROMPT: &str = "Once upon a time there was a";
@@ -26,8 +26,7 @@ struct Ring {
 
 impl Ring {
     fn new() -> Ring {
-        let ports = [0; 3].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-        let ports = ports.map(|socket| socket.local_addr().unwrap().port());
+        let ports = [0; 3].map(|_| free_port());
         let nodes = ["desk", "pi", "orange"].iter().zip(["0..2", "2..4", "4..6"]).zip(ports);
         let lines: Vec<String> = nodes
             .map(|((name, layers), port)| format!("{name} 127.0.0.1:{port} {layers}\n"))
@@ -211,12 +210,8 @@ impl Boards {
         let ring = Ring::new();
         let key = ring.folder.write("key", (0..32).map(|n| n * 7 + 1).collect::<Vec<u8>>());
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap();
-        let calls = [free(), free(), free()];
-        let [pi, orange, give] =
-            calls.map(|socket| socket.local_addr().unwrap().port().to_string());
-        let links = [0; 3].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-        let links = links.map(|socket| socket.local_addr().unwrap().port().to_string());
+        let [pi, orange, give] = [0; 3].map(|_| free_port().to_string());
+        let links = [0; 3].map(|_| free_port().to_string());
         Boards { ring, key, links, calls: [pi, orange], give }
     }
 
@@ -289,8 +284,7 @@ impl Boards {
     fn laptop(&self, args: &[&str]) -> Running {
         let model = crate::common::models::package("models/demo.bin");
         let (model, key) = (model.to_str().unwrap(), self.key.to_str().unwrap());
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let [give, port] = [free(), free()].map(|port| port.to_string());
+        let [give, port] = [0; 2].map(|_| free_port().to_string());
         let boards = self.calls.each_ref().map(|call| format!("127.0.0.1:{call}")).join(",");
         let mut command = self.ring.leap(&["master", model, "--boards", &boards, "--key", key]);
         command.env("XDG_CACHE_HOME", self.ring.folder.join("laptop"));

@@ -12,6 +12,9 @@ mod idle;
 #[cfg(all(feature = "serve", feature = "pickle", feature = "demo"))]
 mod live;
 mod places;
+#[cfg(all(feature = "pickle", feature = "demo"))]
+#[path = "../common/ports.rs"]
+mod ports;
 mod resplit;
 mod ring_pages;
 mod ring_prefixes;

@@ -1,11 +1,10 @@
 //! Boards that a master cannot use are left out by name, and end nothing: real programs on the loopback interface.
 
 use std::fs::{self, File};
-use std::net::{TcpListener, UdpSocket};
+use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{self, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,24 +12,9 @@ use crate::common::folder::Folder;
 use crate::common::ran::Ran;
 use crate::common::running::Running;
 use crate::common::{leap, models};
+use crate::ports::{free_port, free_ports};
 
 const PROMPT: &str = "Once upon a time there was a";
-
-/// A free TCP port.
-fn tcp() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// The first of as many UDP ports as a board of a team may need. Other tests do not get these, and the system does not
-/// give them to sockets without a port.
-fn udp() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 12_000 + (process::id() % 500) as u16 * 40;
-    let is_free = |port: u16| (0..4).all(|n| UdpSocket::bind(("127.0.0.1", port + n)).is_ok());
-    let mut ports =
-        (0..1000).map(|_| first.saturating_add(4 * NEXT.fetch_add(1, Ordering::Relaxed)));
-    ports.find(|port| is_free(*port)).expect("some ports are free")
-}
 
 /// The fault of a board.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,13 +78,13 @@ impl Desk {
 
     /// Starts a board with this fault.
     fn board_with(&self, (name, kept): (&str, &str), key: &PathBuf, fault: Fault) -> Board {
-        let (folder, call) = (self.folder.join(kept), tcp());
+        let (folder, call) = (self.folder.join(kept), free_port());
         // The figures are copied, so that this machine is measured once.
         let layers = |kept: &str| self.folder.join(kept).join("leap/layers");
         fs::create_dir_all(layers(kept)).unwrap();
         let _ = fs::copy(layers("pi").join("figures"), layers(kept).join("figures"));
         let mut command = self.leap(&["worker", "--node", name], key, kept);
-        let port = udp();
+        let port = free_ports(4);
         let _taken = match fault {
             Fault::NoPort | Fault::Silent => Some(UdpSocket::bind(("127.0.0.1", port)).unwrap()),
             Fault::Nothing | Fault::Short => None,
@@ -129,7 +113,14 @@ impl Desk {
             boards.iter().map(|board| format!("127.0.0.1:{}", board.call)).collect();
         let mut command = self.leap(&["run", model.to_str().unwrap()], &self.key, "desk");
         command.args(["--node", "desk", "--boards", &boards.join(",")]).args(args);
-        command.args(["--give", &tcp().to_string(), "--port", &udp().to_string(), "--ctx", "256"]);
+        command.args([
+            "--give",
+            &free_port().to_string(),
+            "--port",
+            &free_ports(4).to_string(),
+            "--ctx",
+            "256",
+        ]);
         command.args(["-n", "30", "--temp", "0", "-p", PROMPT]);
         Ran::new(command.output().unwrap())
     }

@@ -7,6 +7,9 @@ mod common;
 #[cfg(all(feature = "forms", feature = "tools", feature = "demo"))]
 #[path = "../common/http.rs"]
 mod http;
+#[cfg(all(feature = "forms", feature = "tools", feature = "demo"))]
+#[path = "../common/ports.rs"]
+mod ports;
 mod process;
 #[cfg(all(feature = "pull", feature = "forms", feature = "demo", not(target_env = "musl")))]
 mod pull;

@@ -1,7 +1,6 @@
 //! A serving ring, one board of which dies.
 
 use std::io::Read;
-use std::net::UdpSocket;
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -15,6 +14,7 @@ use super::{FOX, chat, run_alone, text_of};
 use crate::common::folder::Folder;
 use crate::common::leap;
 use crate::http::{Served, ask};
+use crate::ports::free_port;
 
 /// A worker of a ring, killed when this is dropped.
 pub(super) struct Worker(Child);
@@ -59,8 +59,7 @@ impl Drop for Worker {
 
 /// The ring file of three boards with these layers, on free ports.
 pub(super) fn ring_file(layers: [&str; 3]) -> String {
-    let ports = [0; 3].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let ports = ports.map(|socket| socket.local_addr().unwrap().port());
+    let ports = [0; 3].map(|_| free_port());
     let nodes = ["desk", "pi", "orange"].iter().zip(layers).zip(ports);
     nodes.map(|((name, layers), port)| format!("{name} 127.0.0.1:{port} {layers}\n")).collect()
 }
