@@ -381,7 +381,7 @@ impl Serve {
         let options = self.options((listeners, keys), meter.clone())?;
         let words = (tokenizer, chat_template);
         let memory = weight_bytes(model.header()).saturating_add(embedder.arena_bytes() as u64);
-        let about = self.about(&model, memory)?;
+        let about = self.about(&model, [memory, 0])?;
         let model = served(about, model.header(), words, Suggested::default());
         let what = format!("embeddings of up to {} tokens", embedder.ctx_len());
         self.introduce(&model.about.name, &options, &what);
@@ -413,7 +413,7 @@ impl Serve {
     /// loaded: by default what that model leaves.
     fn beside_one(&self, mut others: ServedModels, engine: &Engine, name: &str) -> Others {
         if self.memory.is_none() {
-            others.leave(room_of(engine));
+            others.leave(room_of(engine)[0]);
         }
         let name = untagged(name);
         if others.has(name) {
@@ -628,12 +628,17 @@ impl Serve {
         }
     }
 
-    fn about(&self, model: &crate::model::Model, memory: u64) -> Result<ModelAbout, Failure> {
+    /// The model as it is shown, with the memory that it takes, and the part of that which is a GPU's.
+    fn about(
+        &self,
+        model: &crate::model::Model,
+        [memory, device_memory]: [u64; 2],
+    ) -> Result<ModelAbout, Failure> {
         let stem = self.model.as_deref().and_then(Path::file_stem).and_then(|stem| stem.to_str());
         let fingerprint = model.fingerprint().map_err(|e| Failure::runtime(&e))?;
         let name = self.name.clone().unwrap_or_else(|| stem.unwrap_or("demo").to_owned());
         let about = about(name, model.header(), self.file_bytes(model), fingerprint);
-        Ok(ModelAbout { memory, ..about })
+        Ok(ModelAbout { memory, device_memory, ..about })
     }
 
     /// Bytes of the model's file, or of the built-in model's weights.
@@ -722,10 +727,12 @@ impl Serve {
     }
 }
 
-/// Memory that a loaded model takes on this board: weights, keys and values, and buffers.
-fn room_of(engine: &Engine) -> u64 {
+/// Memory that a loaded model takes on this board, for weights, keys and values, and buffers; and the part of it that is
+/// a GPU's.
+fn room_of(engine: &Engine) -> [u64; 2] {
     let weights = engine.packed_bytes().unwrap_or_else(|| weight_bytes(engine.header()));
-    weights.saturating_add(engine.about().arena_bytes as u64)
+    let (of_device, arena) = (engine.device_bytes(), engine.about().arena_bytes as u64);
+    [weights.saturating_add(of_device).saturating_add(arena), of_device]
 }
 
 fn loaded_when_asked_for(budget: u64) -> String {

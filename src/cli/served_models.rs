@@ -147,6 +147,7 @@ pub(super) fn about(name: String, header: &Header, bytes: u64, digest: u64) -> M
         family: format!("{:?}", header.architecture).to_lowercase(),
         quantization: header.weights.to_string(),
         memory: 0,
+        device_memory: 0,
         dim: header.dim,
     }
 }

@@ -264,6 +264,11 @@ impl Engine {
         self.stage.transformer.device_beside()
     }
 
+    /// Bytes of the weights that the device beside the CPUs has, as a file has them; 0 without one.
+    pub fn device_bytes(&self) -> u64 {
+        self.stage.transformer.device_weight_bytes()
+    }
+
     /// Part of the bytes of a token's weights that the device beside the CPUs reads, 0 to 1.
     pub fn device_part(&self) -> f64 {
         self.stage.transformer.part_beside().min(1.0)

@@ -20,6 +20,18 @@ pub(super) struct Message {
     pub(super) thought: String,
 }
 
+/// The messages with a space in each empty answer; `None` if no answer is empty.
+pub(super) fn without_empty_answers(messages: &[Message]) -> Option<Vec<Message>> {
+    let is_empty = |message: &Message| {
+        message.role == ChatRole::Assistant && message.text.is_empty() && message.calls.is_empty()
+    };
+    let filled = |message: &Message| Message {
+        text: if is_empty(message) { " ".to_owned() } else { message.text.clone() },
+        ..message.clone()
+    };
+    messages.iter().any(is_empty).then(|| messages.iter().map(filled).collect())
+}
+
 impl Message {
     pub(super) fn new(role: ChatRole, text: impl Into<String>) -> Message {
         Message { role, text: text.into(), calls: Vec::new(), thought: String::new() }
@@ -312,6 +324,16 @@ mod tests {
 
     use super::*;
     use crate::format::ChatTemplate;
+
+    #[test]
+    fn empty_answers_get_a_space() {
+        let all = |text: &str| {
+            [(ChatRole::User, ""), (ChatRole::Assistant, text), (ChatRole::Begun, "")]
+                .map(|(role, text)| Message::new(role, text))
+        };
+        assert_eq!(without_empty_answers(&all("a")), None);
+        assert_eq!(without_empty_answers(&all("")).as_deref(), Some(&all(" ")[..]));
+    }
 
     fn read(value: Value) -> Result<Vec<(ChatRole, String)>, String> {
         let speech = Speech { words: None, joins_system: false };

@@ -95,8 +95,14 @@ const EMBEDDINGS: &[(&str, Neutral)] = &[
     ("add_special_tokens", True),
     ("normalize", True),
     ("embd_normalize", Is(2.0)),
+    ("normalized", True),
     ("input_type", Neutral::None),
     ("instruction", Neutral::None),
+    ("task", Neutral::None),
+    ("output_dimension", Neutral::None),
+    ("output_dtype", Words(&["float"])),
+    ("embedding_type", Words(&["float"])),
+    ("late_chunking", Neutral::None),
 ];
 
 impl Neutral {
@@ -179,6 +185,11 @@ mod tests {
             ("embd_normalize", json!(-1)),
             ("input_type", json!("query")),
             ("instruction", json!("Find")),
+            ("task", json!("retrieval.query")),
+            ("output_dimension", json!(4)),
+            ("embedding_type", json!("int8")),
+            ("normalized", json!(false)),
+            ("late_chunking", json!(true)),
         ] {
             let body = json!({name: value});
             let error = check_embeddings(&Fields::of(&body, "").unwrap()).unwrap_err();

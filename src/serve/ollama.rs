@@ -19,7 +19,7 @@ use super::neutral;
 use super::odds;
 use super::service::{ChatJob, ModelAbout, STOPS_MAX, Service, now, untagged};
 use super::source::ListedModel;
-use super::tools::{CallPiece, Tools, joined};
+use super::tools::{CallPiece, Tools, finite, joined};
 use super::wish::{TextForm, Thinking, Wish, min_p, penalties};
 use crate::engine::{Outcome, StopReason};
 use crate::format::json;
@@ -70,7 +70,7 @@ pub(super) fn running(models: &Models) -> Reply {
         let expires = expires.filter(|time| *time < NEVER_S);
         let expires = expires.map_or(NEVER.to_owned(), rfc3339);
         json!({"name": name, "model": name, "size": size, "digest": about.digest,
-            "details": details(about), "expires_at": expires, "size_vram": 0,
+            "details": details(about), "expires_at": expires, "size_vram": about.device_memory,
             "context_length": service.ctx_len})
     };
     let all: Vec<Value> = models.shown().iter().map(object).collect();
@@ -438,7 +438,7 @@ impl Protocol for Ollama {
 fn put_calls(object: &mut Value, pieces: &[CallPiece]) {
     let mut calls = Vec::new();
     for call in joined(pieces) {
-        if let Ok(arguments @ Value::Object(_)) = serde_json::from_str(&call.arguments) {
+        if let Some(arguments @ Value::Object(_)) = finite::read(&call.arguments) {
             calls.push(json!({"function": {"name": call.name, "arguments": arguments}}));
         }
     }

@@ -12,7 +12,7 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::grammar::{GrammarFilter, Grammars};
 use super::jobs::JobQueue;
-use super::messages::{Message, Speech, messages};
+use super::messages::{Message, Speech, messages, without_empty_answers};
 use super::metrics::Metrics;
 use super::own_messages::values;
 use super::schema;
@@ -94,6 +94,8 @@ pub(crate) struct ModelAbout {
     pub(crate) quantization: String,
     /// Memory that the model takes where it stays loaded; 0 if that is not known.
     pub(crate) memory: u64,
+    /// Part of that memory that is a GPU's own.
+    pub(crate) device_memory: u64,
     /// Width of the model, which is that of its embeddings.
     pub(crate) dim: usize,
 }
@@ -363,7 +365,11 @@ impl Service {
                 Some(Words::Own(own)) => Some(&**own),
                 _ => None,
             };
-            return self.own_prompt(chat, (messages, wish), own).map_err(problem);
+            let given = self.own_prompt(chat, (messages, wish), own);
+            // Some templates refuse an empty answer, such as one that was cut short at its first token.
+            let filled = if given.is_err() { without_empty_answers(messages) } else { None };
+            let filled = filled.map(|filled| self.own_prompt(chat, (&filled, wish), own));
+            return filled.and_then(Result::ok).map_or(given, Ok).map_err(problem);
         }
         let mut turns: Vec<(ChatRole, String)> =
             messages.iter().map(|message| (message.role, message.text.clone())).collect();

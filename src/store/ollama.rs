@@ -149,8 +149,10 @@ impl OllamaStore {
             return Ok(Ok(None));
         };
         let bytes = small_file(&path, bytes_max);
-        if let Ok(Some(_)) = bytes {
-            check_inside(&path, &self.places())?;
+        match bytes {
+            Ok(Some(_)) => check_inside(&path, &self.places())?,
+            Ok(None) => return Ok(Err(StoreError::refused(&path, "is missing"))),
+            Err(_) => {}
         }
         Ok(bytes)
     }

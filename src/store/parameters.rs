@@ -23,22 +23,33 @@ const STOPS_MAX: usize = 16;
 const STOP_BYTES: usize = 256;
 
 /// Parameters that change texts and that LEAP does not take from a model, with the value that changes nothing.
-const OTHERS: [(&str, f64); 6] = [
+const OTHERS: [(&str, f64); 8] = [
     ("repeat_penalty", 1.0),
     ("presence_penalty", 0.0),
     ("frequency_penalty", 0.0),
     ("typical_p", 1.0),
     ("tfs_z", 1.0),
     ("mirostat", 0.0),
+    ("num_predict", -1.0),
+    ("seed", 0.0),
 ];
 
 /// The settings in `bytes`; parameters that LEAP does not know, and values that are out of range, are left out.
 pub(super) fn suggested(bytes: &[u8]) -> Suggested {
-    let parameters = json::parse(bytes, VALUES).unwrap_or_default();
-    let number = |name: &str, most: f64| {
+    let Some(parameters) = json::parse(bytes, VALUES).ok().filter(Value::is_object) else {
+        let why = "its parameters are left out: they are no JSON object".to_owned();
+        return Suggested { left_out: vec![why], ..Suggested::default() };
+    };
+    let mut left_out = Vec::new();
+    let mut number = |name: &str, most: f64| {
         let value = parameters[name].as_f64().filter(|value| (0.0..=most).contains(value));
+        if value.is_none() && !parameters[name].is_null() {
+            left_out.push(format!("its {name} of {} is left out", parameters[name]));
+        }
         value.map(|value| value as f32)
     };
+    let (temperature, top_p) = (number("temperature", 100.0), number("top_p", 1.0));
+    let min_p = number("min_p", 1.0);
     let stops = match &parameters["stop"] {
         Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
         one => one.as_str().into_iter().collect::<Vec<&str>>(),
@@ -47,21 +58,19 @@ pub(super) fn suggested(bytes: &[u8]) -> Suggested {
         let value = parameters[name].as_f64().filter(|value| *value != neutral)?;
         Some(format!("its {name} of {value} is left out"))
     };
+    left_out.extend(OTHERS.into_iter().filter_map(other));
+    let n_stops = stops.iter().filter(|text| !text.is_empty()).count();
     let is_right = |text: &&str| !text.is_empty() && text.len() <= STOP_BYTES;
-    Suggested {
-        temperature: number("temperature", 100.0),
-        top_p: number("top_p", 1.0),
-        top_k: parameters["top_k"].as_u64().and_then(|k| usize::try_from(k).ok()),
-        min_p: number("min_p", 1.0),
-        stop_strings: stops
-            .into_iter()
-            .filter(is_right)
-            .take(STOPS_MAX)
-            .map(str::to_owned)
-            .collect(),
-        left_out: OTHERS.into_iter().filter_map(other).collect(),
-        ..Suggested::default()
+    let stop_strings: Vec<String> =
+        stops.into_iter().filter(is_right).take(STOPS_MAX).map(str::to_owned).collect();
+    if stop_strings.len() < n_stops {
+        let n = n_stops - stop_strings.len();
+        left_out.push(format!(
+            "{n} of its stop strings are left out: at most {STOPS_MAX}, of up to {STOP_BYTES} bytes"
+        ));
     }
+    let top_k = parameters["top_k"].as_u64().and_then(|k| usize::try_from(k).ok());
+    Suggested { temperature, top_p, top_k, min_p, stop_strings, left_out, ..Suggested::default() }
 }
 
 /// Whether the configuration in `bytes` says that Ollama writes conversations by a part of its program, not by the
@@ -90,13 +99,27 @@ mod tests {
         let others =
             r#"{"repeat_penalty": 1.1, "presence_penalty": 0, "typical_p": 1.0, "num_ctx": 9}"#;
         assert_eq!(read(others).left_out, ["its repeat_penalty of 1.1 is left out"]);
-        for odd in [
-            "",
-            "[]",
-            "{\"temperature\": -1, \"top_p\": 2, \"top_k\": -1, \"min_p\": 2, \"stop\": 1}",
-            "\0",
+        for (odd, n_told) in [
+            ("", 1),
+            ("[]", 1),
+            ("\0", 1),
+            ("{}", 0),
+            (
+                "{\"temperature\": -1, \"top_p\": 2, \"top_k\": -1, \"min_p\": \"0.1\", \"stop\": 1}",
+                3,
+            ),
         ] {
-            assert_eq!(read(odd), Suggested::default(), "{odd}");
+            let mut found = read(odd);
+            assert_eq!(std::mem::take(&mut found.left_out).len(), n_told, "{odd}");
+            assert_eq!(found, Suggested::default(), "{odd}");
         }
+        let stops: Vec<String> = (0..20).map(|n| n.to_string().repeat(1 + 300 * (n % 2))).collect();
+        let stops = serde_json::json!({"stop": stops, "num_predict": 3, "seed": 0}).to_string();
+        let found = read(&stops);
+        assert_eq!(found.stop_strings.len(), 10);
+        assert!(
+            found.left_out[0].contains("num_predict of 3")
+                && found.left_out[1].starts_with("10 of")
+        );
     }
 }

@@ -523,4 +523,11 @@ fn a_link_without_its_file_is_not_passed_over() {
     std::os::unix::fs::symlink("nowhere", folder.join("tokenizer_config.json")).unwrap();
     let error = import(folder.path(), None).err().unwrap().to_string();
     assert!(error.contains("tokenizer_config.json"), "{error}");
+    // Another vocabulary would give other vectors.
+    let folder = copied("bert-embed-tiny");
+    folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n");
+    fs::remove_file(folder.join("tokenizer.json")).unwrap();
+    std::os::unix::fs::symlink("nowhere", folder.join("tokenizer.json")).unwrap();
+    let error = import(folder.path(), None).err().unwrap().to_string();
+    assert!(error.contains("tokenizer.json"), "{error}");
 }

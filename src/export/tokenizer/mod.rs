@@ -138,9 +138,9 @@ fn find(path: &Path) -> Result<PathBuf, ImportError> {
     // Meta's downloads of several models have one tokenizer, beside their folders.
     let shared = path.join("params.json").is_file().then_some("../tokenizer.model");
     let mut files = places.into_iter().chain(shared).map(|name| path.join(name));
-    files
-        .find(|file| file.is_file())
-        .ok_or_else(|| ImportError::NotFound { folder: path.to_path_buf() })
+    // A link whose file is missing is found, too: it is to be reported, not passed over.
+    let is_there = |file: &PathBuf| file.is_file() || file.is_symlink() && !file.exists();
+    files.find(is_there).ok_or_else(|| ImportError::NotFound { folder: path.to_path_buf() })
 }
 
 fn settings_folder(path: &Path, source: &Path) -> Option<PathBuf> {

@@ -78,6 +78,13 @@ impl Transformer {
         header.bytes_per_token(|id| layers.holds(id))
     }
 
+    /// Bytes of the weights that the device beside the CPUs has, as a file has them.
+    pub fn device_weight_bytes(&self) -> u64 {
+        let Some(Beside { device, .. }) = &self.beside else { return 0 };
+        let (header, share) = (device.model().header(), device.model().share());
+        header.tensors().filter(|tensor| share.holds(tensor.id)).map(|tensor| tensor.bytes).sum()
+    }
+
     /// Part of the bytes of a token's weights that the device beside the CPUs reads, 0 to 1.
     pub fn part_beside(&self) -> f64 {
         let Some(Beside { device, .. }) = &self.beside else { return 0.0 };

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::error::ApiError;
 use super::super::fields::Fields;
+use super::finite;
 use super::marks::{Arguments, ID, Marks};
 use super::values::python_arguments;
 use crate::format::json;
@@ -53,8 +54,7 @@ impl ToolCall {
 fn object_of(text: &str) -> Option<Value> {
     let begun = Begun::of(text);
     let texts = [text.to_owned(), begun.closed(text), begun.without_last(text)];
-    let mut values = texts.iter().map(|text| serde_json::from_str::<Value>(text));
-    values.find_map(Result::ok).filter(Value::is_object)
+    texts.iter().find_map(|text| finite::read(text)).filter(Value::is_object)
 }
 
 /// The open parts at the end of the beginning of a JSON text.
@@ -168,6 +168,7 @@ mod tests {
             ("{\"a\": {\"b\": [1, {\"c\": \"[,{", r#"{"a": {"b": [1, {"c": "[,{"}]}}"#),
             ("{\"a\": {\"b\": [1, {\"c\": ", r#"{"a": {"b": [1, {}]}}"#),
             ("{\"a\": [1, ", r#"{"a": [1]}"#),
+            ("{\"a\": -1e999, \"b\": \"x", r#"{"a": -1.7976931348623157e308, "b": "x"}"#),
             ("{\"a\": \"\\ud83d", "{}"),
         ] {
             let function = json!({"name": "f", "arguments": begun});

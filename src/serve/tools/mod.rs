@@ -4,6 +4,7 @@ mod call;
 mod chain;
 mod families;
 mod filter;
+pub(super) mod finite;
 mod lark;
 mod literals;
 mod marks;
