@@ -9,8 +9,21 @@ use crate::pool::Pool;
 use crate::sys::huge::HugeMemory;
 use crate::sys::memory;
 
+/// Bytes that [`best`] reads: more than caches hold.
+const READ_BYTES: u64 = 256 << 20;
+/// Runs of [`best`].
+const READ_RUNS: usize = 3;
 /// Pieces for each thread: small ones let all threads finish at about the same time.
 const PIECES: usize = 16;
+
+/// Bytes a second that `pool` reads in the best of some runs of `seconds` and more each: other work slows the rest.
+///
+/// # Errors
+/// If the system refuses the memory.
+pub(crate) fn best(kernels: &Kernels, pool: &Pool, seconds: f64) -> io::Result<f64> {
+    let reader = Reader::new(kernels, pool, READ_BYTES)?;
+    Ok((0..READ_RUNS).map(|_| reader.bytes_per_s(seconds)).fold(0.0, f64::max))
+}
 
 /// A pool of threads, and the memory that it reads.
 pub(crate) struct Reader<'a> {

@@ -1,16 +1,11 @@
 //! Devices beside the CPUs: which there are, and the choice of one.
 
-use super::bandwidth::Reader;
+use super::bandwidth;
 use super::error::EngineError;
 use super::options::{DeviceChoice, Options};
 use crate::kernels::Kernels;
-use crate::model::Transformer;
+use crate::model::{DeviceSpeeds, Transformer};
 use crate::pool::Pool;
-
-/// Bytes of memory to read to measure the CPUs: more than caches hold.
-const READ_BYTES: u64 = 256 << 20;
-/// Number of runs of reading. The best one counts, because other work slows the rest.
-const READ_RUNS: usize = 3;
 
 /// Has the device that `options` choose compute the last layers of `transformer`.
 ///
@@ -37,9 +32,7 @@ pub(super) fn give_layers(
 
 /// Bytes a second that the threads of `pool` read: the CPUs multiply weights no faster. 0 if there is no memory to read.
 fn read_by_cpus(pool: &Pool) -> f64 {
-    let kernels = Kernels::best();
-    let Ok(reader) = Reader::new(&kernels, pool, READ_BYTES) else { return 0.0 };
-    (0..READ_RUNS).map(|_| reader.bytes_per_s(0.0)).fold(0.0, f64::max)
+    bandwidth::best(&Kernels::best(), pool, 0.0).unwrap_or(0.0)
 }
 
 /// Gives layers to the device whose name contains `name`. With `outpace`, only to a device that multiplies more bytes of
@@ -89,15 +82,6 @@ pub struct DeviceLine {
     pub speeds: Option<DeviceSpeeds>,
 }
 
-/// Measured speeds of a device in bytes a second.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DeviceSpeeds {
-    /// Of reading its memory.
-    pub read: f64,
-    /// Of products of one row by int8 weights, counted in bytes of weights.
-    pub multiplied: f64,
-}
-
 /// The devices that Vulkan finds, each after a self-test, and measured if it passed.
 ///
 /// # Errors
@@ -112,10 +96,7 @@ pub fn devices() -> Result<Vec<DeviceLine>, String> {
         driver: info.driver,
         memory: info.memory,
         is_software: info.is_software,
-        speeds: result
-            .as_ref()
-            .ok()
-            .map(|(_, speeds)| DeviceSpeeds { read: speeds.read, multiplied: speeds.multiplied }),
+        speeds: result.as_ref().ok().map(|(_, speeds)| *speeds),
         exactness: match result {
             Ok((Fusing::Device, _)) => Ok("by its own fused multiply-add"),
             Ok((Fusing::Sums, _)) => Ok("by sums of known error"),

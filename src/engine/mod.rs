@@ -38,11 +38,11 @@ mod together;
 mod weights;
 
 pub use crate::kernels::Isa;
-pub use crate::model::{ForwardError, KvKind, Model, Precision, Wants};
+pub use crate::model::{DeviceSpeeds, ForwardError, KvKind, Model, Precision, Wants};
 pub use about::{EngineInfo, WeightsIn};
 #[cfg(feature = "tools")]
 pub use calibrate::{CalibrateError, calibrate};
-pub use device::{DeviceLine, DeviceSpeeds, devices};
+pub use device::{DeviceLine, devices};
 pub use draft_model::ModelDrafter;
 pub use drafts::{DRAFTS_MAX, DraftKind, DraftMode, Drafter};
 #[cfg(feature = "serve")]

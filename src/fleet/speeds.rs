@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use super::error::PartError;
 use super::figures::{self, Measuring, Own};
 use super::settings::Settings;
-use crate::engine::bandwidth::Reader;
-use crate::engine::{DeviceChoice, DeviceOptions, Engine, Options, Stream, made_up};
+use crate::engine::{DeviceChoice, DeviceOptions, Engine, Options, Stream, bandwidth, made_up};
 use crate::format::model::{Ends, Weights};
 use crate::kernels::Kernels;
 use crate::model::{Model, Shape};
@@ -23,10 +22,6 @@ use crate::sys::power::Meter;
 use crate::sys::signal;
 use crate::wire::call::{SPEEDS_MAX, Speed};
 
-/// Bytes of memory to read: more than any cache holds.
-const READ_BYTES: u64 = 256 << 20;
-/// Runs of reading. The best counts, because other work slows the rest.
-const READ_RUNS: usize = 3;
 /// Seconds of a quick measurement: long enough to use up a quota of processor time.
 const SECONDS_QUICK: f64 = 0.1;
 /// Interval between readings of the idle machine's power.
@@ -124,8 +119,7 @@ fn measure(options: &Options, meter: Option<&Meter>) -> Result<Vec<Speed>, PartE
 fn reading(kernels: &Kernels, cpus: &[usize]) -> Result<f64, PartError> {
     let unmeasured = |e: std::io::Error| PartError::Measure(e.to_string());
     let pool = Pool::new(cpus).map_err(unmeasured)?;
-    let reader = Reader::new(kernels, &pool, READ_BYTES).map_err(unmeasured)?;
-    Ok((0..READ_RUNS).map(|_| reader.bytes_per_s(SECONDS_QUICK)).fold(0.0, f64::max))
+    bandwidth::best(kernels, &pool, SECONDS_QUICK).map_err(unmeasured)
 }
 
 /// Mean power of the machine without work; `None` if the sensor does not answer all the time, or if a signal ends the

@@ -4,12 +4,12 @@ use super::device::{DeviceInfo, devices};
 use super::error::GpuError;
 use super::exact::ExactGpu;
 use super::self_test::Fusing;
-use super::speed::GpuSpeeds;
+use crate::model::DeviceSpeeds;
 
 /// A device, and whether it gives the CPU's bits; if so, with its speeds.
 pub(crate) struct Examined {
     pub(crate) info: DeviceInfo,
-    pub(crate) result: Result<(Fusing, GpuSpeeds), GpuError>,
+    pub(crate) result: Result<(Fusing, DeviceSpeeds), GpuError>,
 }
 
 /// Runs the self-test on each device that Vulkan finds, and measures those that pass.

@@ -12,7 +12,7 @@ use super::record::On;
 use super::room::Room;
 use super::tensors::Tensor;
 use crate::format::model::{Encoding, Header, Weights};
-use crate::model::{KvKind, Plan};
+use crate::model::{DeviceSpeeds, KvKind, Plan};
 use crate::quant::GROUP_DEFAULT;
 
 /// Columns of the made-up weights.
@@ -32,15 +32,6 @@ const READERS: u64 = 256;
 const STEP_BYTES: u64 = 16;
 /// Steps of an invocation.
 const STEPS: u32 = 64;
-
-/// Speeds of a device in bytes a second.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct GpuSpeeds {
-    /// Of reading its memory.
-    pub(crate) read: f64,
-    /// Of products of one row by int8 weights, counted in bytes of weights.
-    pub(crate) multiplied: f64,
-}
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -63,7 +54,7 @@ impl ExactGpu {
     ///
     /// # Errors
     /// If it has no memory for that, or its driver fails.
-    pub(crate) fn speeds(&mut self) -> Result<GpuSpeeds, GpuError> {
+    pub(crate) fn speeds(&mut self) -> Result<DeviceSpeeds, GpuError> {
         let trial = Trial::new(self, TRIAL_BYTES)?;
         let rate = TRIAL_BYTES as f64 / trial.multiply(self, 1)?;
         let most = BYTES_MAX.min(self.handle.info.memory / 8).min(self.handle.allocation_max);
@@ -77,7 +68,7 @@ impl ExactGpu {
             multiplied = multiplied.max(trial.weights.bytes() as f64 / seconds);
             read = read.max(trial.read_bytes() as f64 / trial.read(self, repeats)?);
         }
-        Ok(GpuSpeeds { read, multiplied })
+        Ok(DeviceSpeeds { read, multiplied })
     }
 }
 
@@ -149,7 +140,7 @@ mod tests {
             return;
         }
         let mut gpu = ExactGpu::open(Some("llvmpipe")).unwrap();
-        let GpuSpeeds { read, multiplied } = gpu.speeds().unwrap();
+        let DeviceSpeeds { read, multiplied } = gpu.speeds().unwrap();
         // No machine with this driver is as slow or as fast as that.
         let possible = 1e5..1e13;
         assert!(possible.contains(&read) && possible.contains(&multiplied), "{read} {multiplied}");

@@ -10,6 +10,15 @@ use crate::pool::Pool;
 /// Opens a device for the last layers of a view of a model. The threads of the pool prepare their weights.
 pub type OpenDevice = Box<dyn Fn(&Model, &Plan, &Pool) -> Result<Box<dyn Device>, String> + Send>;
 
+/// Measured speeds of a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceSpeeds {
+    /// Bytes a second that it reads from its memory.
+    pub read: f64,
+    /// Bytes of int8 weights a second that it multiplies by one row.
+    pub multiplied: f64,
+}
+
 /// A device beside the CPUs that computes the last layers of a model, and its classifier, with the bits that the CPUs
 /// give.
 ///

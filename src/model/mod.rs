@@ -53,7 +53,7 @@ mod watch;
 pub(crate) use attention::growth;
 pub use batch::{Batch, ForwardError, GatherError, Span, StateUse, Wants, check_spans};
 pub use check::CheckError;
-pub use device::{Device, OpenDevice};
+pub use device::{Device, DeviceSpeeds, OpenDevice};
 pub use file::{LoadError, ModelFile, layout_number, packed_for};
 pub use gather::{Gather, SpreadRows, To};
 #[cfg(feature = "gpu")]
