@@ -378,7 +378,7 @@ fn cut(header: &Header, rows: &Rows) -> Result<Slice, String> {
         dim: rest(header.dim, 32),
         ffn: rest(header.ffn_dim, 32),
         vocab: rest(header.vocab_size, 32),
-        dense_ffn: 0..0,
+        ..Slice::default()
     })
 }
 

@@ -330,7 +330,13 @@ mod tests {
 
     fn planner() -> Planner {
         let need = Need { memory: 10, read: 1000, ops: 2000 };
-        let load = Load { layers: vec![need; 12], ends: Need::default(), every: 0, row_bytes: 4 };
+        let load = Load {
+            layers: vec![need; 12],
+            ends: Need::default(),
+            every: 0,
+            states: 0,
+            row_bytes: 4,
+        };
         Planner { load }
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::format::model::Header;
-use crate::model::{SharesError, Team};
+use crate::model::{GivenBytes, SharesError, Team};
 use crate::ring::Address;
 use crate::ring::plan::team::{TeamFigures, TeamPart, shares, team_figures};
 use crate::ring::plan::{Board, Load, Need, Wish};
@@ -45,7 +45,7 @@ impl<'a> TeamPlan<'a> {
         load: &Load,
         boards: Vec<&'a Board>,
     ) -> Result<TeamPlan<'a>, SharesError> {
-        let shares = shares(&boards, &whole(load), load.every);
+        let shares = shares(&boards, &divided(load), load.every + load.states);
         TeamPlan::with_shares(header, load, boards, shares)
     }
 
@@ -59,20 +59,20 @@ impl<'a> TeamPlan<'a> {
         boards: Vec<&'a Board>,
         shares: Vec<u16>,
     ) -> Result<TeamPlan<'a>, SharesError> {
-        let all = whole(load);
+        let all = divided(load);
         let part = |own: usize| {
             let team = Team::new(header, &shares, own)?;
-            let [of_heads, of_dim, of_ffn, logits] = team.part_bytes();
+            let GivenBytes { heads, dim, ffn, shared, logits } = team.given_bytes();
             let part = |n| team.part_of(n);
             Ok(TeamPart {
                 need: Need { memory: part(all.memory), read: part(all.read), ops: part(all.ops) },
-                gives: [of_heads, of_dim, of_ffn, of_dim],
+                gives: [heads, dim, ffn, dim, shared],
                 logits,
             })
         };
         let parts = (0..boards.len()).map(part).collect::<Result<Vec<TeamPart>, SharesError>>()?;
         let figures = team_figures(&boards, &parts, load.layers.len());
-        Ok(TeamPlan { boards, shares, parts, figures, every: load.every })
+        Ok(TeamPlan { boards, shares, parts, figures, every: load.every + load.states })
     }
 
     /// The first board that lacks memory for its part: its name, and the bytes that it needs.
@@ -135,7 +135,7 @@ impl<'a> TeamPlan<'a> {
 
     /// The team as a place of a ring: a board with the speed of all of them, and gathers for each layer.
     pub(crate) fn as_place(&self, load: &Load) -> Board {
-        let (all, lead) = (whole(load), self.boards[0]);
+        let (all, lead) = (divided(load), self.boards[0]);
         let TeamFigures { weights_s, gathers_s, latency_s, .. } = self.figures;
         let names: Vec<&str> = self.boards.iter().map(|board| &*board.name).collect();
         let room = |(board, part): (&&Board, &TeamPart)| {
@@ -185,11 +185,13 @@ pub(crate) fn quickest(boards: &[Board]) -> Vec<&Board> {
     quickest.filter(|board| board.wish != Wish::Never).collect()
 }
 
-/// Sum of a model's demand on boards.
-fn whole(load: &Load) -> Need {
-    load.layers.iter().chain([&load.ends]).fold(Need::default(), |sum, need| Need {
+/// Sum of a model's demand on boards, less what each board of a team has whole.
+fn divided(load: &Load) -> Need {
+    let needs = load.layers.iter().chain([&load.ends]);
+    let whole = needs.fold(Need::default(), |sum, need| Need {
         memory: sum.memory.saturating_add(need.memory),
         read: sum.read.saturating_add(need.read),
         ops: sum.ops.saturating_add(need.ops),
-    })
+    });
+    Need { memory: whole.memory.saturating_sub(load.states), ..whole }
 }

@@ -1,5 +1,7 @@
 //! The buffers of a forward pass, carved from the arena in one place.
 
+use std::ops::Range;
+
 use half::f16;
 
 use super::Share;
@@ -66,6 +68,16 @@ impl Plan {
         self.team_bytes(header, share, None)
     }
 
+    /// Bytes of the states of `layers`: those of streams, with what takes rejected drafts back, and checkpoints.
+    pub fn state_bytes(&self, header: &Header, layers: Range<usize>) -> usize {
+        StateShape::new(header, layers, self).map_or(0, |shape| {
+            let of_layer =
+                [shape.matrices_of_layer(), shape.histories_of_layer(), shape.journals_of_layer()];
+            let all = of_layer.into_iter().fold(0, usize::saturating_add);
+            all.saturating_mul(shape.n_layers).saturating_mul(size_of::<f32>())
+        })
+    }
+
     /// Bytes of the buffers of a team's node; of a node without a team if `team` is `None`.
     pub(super) fn team_bytes(
         &self,
@@ -91,6 +103,7 @@ fn team_values(header: &Header, team: &Team, plan: &Plan, logits: usize) -> [usi
         width(Columns::Dim),
         width(Columns::Ffn).saturating_mul(active.max(1)),
         width(Columns::DenseFfn),
+        width(Columns::Mix),
     ];
     // At least 1, because an empty buffer means that there is no team.
     let widest = of_rows.into_iter().max().unwrap_or(0).max(1);

@@ -108,19 +108,23 @@ impl Pass<'_> {
         });
     }
 
-    /// Copies a shared expert's output from `delta`, times the sigmoid of its gate if it has one.
-    fn gate_shared(&self, layer: usize, buffers: &mut Buffers<'_>) {
-        let dim = self.model.header().dim;
-        let Buffers { x, delta, routes, inputs, .. } = buffers;
-        let (x, delta) = (&**x, &**delta);
+    /// Copies a shared expert's output from `delta`, times the sigmoid of its gate if it has one; in a team, this node's
+    /// columns from `part`.
+    pub(super) fn gate_shared(&self, layer: usize, buffers: &mut Buffers<'_>) {
+        let (dim, width) = (self.model.header().dim, self.slice.dim.len());
+        let Buffers { x, delta, part, routes, inputs, .. } = buffers;
+        if width == 0 {
+            return;
+        }
+        let (x, output) = (&**x, if self.team.is_some() { &**part } else { &**delta });
         let gate = self.vector(TensorKind::SharedGate, layer);
         let norm = self.norm((TensorKind::FfnNorm, layer), self.spec(layer).norm_eps);
         let rows = (
-            Chunks::new(&mut routes.beside[..self.m * dim], dim),
+            Chunks::new(&mut routes.beside[..self.m * width], width),
             Chunks::new(&mut inputs.f32[..self.m * dim], dim),
         );
         self.pool.run_chunks(rows, &|row, (out, normed)| {
-            out.copy_from_slice(&delta[row * dim..][..dim]);
+            out.copy_from_slice(&output[row * width..][..width]);
             if let Some(gate) = gate {
                 norm(x, row, normed);
                 let mut factor = [0.0];
@@ -131,16 +135,26 @@ impl Pass<'_> {
         });
     }
 
-    /// Adds that layer's output to the mixture's, in `delta`.
+    /// Adds a shared expert's output to the mixture's, in `delta`; in a team, this node's columns in `part`.
+    pub(super) fn add_shared(&self, buffers: &mut Buffers<'_>) {
+        let width = self.slice.dim.len();
+        let Buffers { delta, part, routes, .. } = buffers;
+        let beside = &*routes.beside;
+        if beside.is_empty() || width == 0 {
+            return;
+        }
+        let output = if self.team.is_some() { part } else { delta };
+        let rows = Chunks::new(&mut output[..self.m * width], width);
+        self.pool.run_chunks(rows, &|row, output| {
+            self.kernels.add(output, &beside[row * width..][..width]);
+        });
+    }
+
+    /// Adds the output of the layer beside a mixture to the mixture's, in `delta`.
     pub(super) fn add_beside(&self, layer: usize, buffers: &mut Buffers<'_>) {
         let dim = self.model.header().dim;
         let Some(norm) = self.vector(TensorKind::MixturePostNorm, layer) else {
-            let (delta, beside) = (&mut *buffers.delta, &*buffers.routes.beside);
-            let n = if beside.is_empty() { 0 } else { self.m * dim };
-            let rows = Chunks::new(&mut delta[..n], dim);
-            return self.pool.run_chunks(rows, &|row, delta| {
-                self.kernels.add(delta, &beside[row * dim..][..dim]);
-            });
+            return self.add_shared(buffers);
         };
         let (eps, beside) = (self.spec(layer).norm_eps, &*buffers.routes.beside);
         let rows = (

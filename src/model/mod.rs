@@ -78,7 +78,7 @@ pub use state::REWIND_ROWS;
 #[cfg(feature = "gpu")]
 pub(crate) use state::{Replay, StatePiece, StateShape, States};
 pub use synthetic::{Shape, SyntheticError};
-pub use team::{SharesError, TEAM_MAX, Team};
+pub use team::{GivenBytes, SharesError, TEAM_MAX, Team};
 pub use transformer::Transformer;
 pub use view::Model;
 pub use watch::Watch;

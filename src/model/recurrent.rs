@@ -117,9 +117,16 @@ impl Pass<'_> {
 
     /// Computes a recurrent layer, and adds its output to `x`.
     pub(super) fn recur(&self, layer: usize, states: &States, buffers: &mut Buffers<'_>) {
+        self.project_mix(layer, states.shape.mixer, buffers);
+        self.advance(layer, states, buffers);
+        self.project_mixed(layer, states.shape, buffers);
+        self.add_attention(layer, buffers);
+    }
+
+    /// Takes the states of a recurrent layer through the rows, from their projections to the recurrence's outputs.
+    pub(super) fn advance(&self, layer: usize, states: &States, buffers: &mut Buffers<'_>) {
         let shape = states.shape;
         let index = states.index(layer - self.model.share().layers.start);
-        self.project_mix(layer, shape.mixer, buffers);
         let RecurrentBuffers { rows: mix, matrices, histories, journal } = &mut buffers.recurrent;
         let (width, dim) = (mix_width(shape, self.model.header().dim), self.model.header().dim);
         let at = match shape.mixer {
@@ -153,7 +160,6 @@ impl Pass<'_> {
         let values = (index, &mut **matrices, &mut **histories);
         recurrence.run(self.pool, values, (mix.convolved, mix.outputs));
         recurrence.write_journal(index, journal);
-        self.project_mixed(layer, shape, buffers);
     }
 
     fn mix_weights(&self, layer: usize, mixer: Mixer) -> MixWeights<'_> {
@@ -170,8 +176,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Projects the outputs of the recurrence, and adds them to `x`.
-    fn project_mixed(&self, layer: usize, shape: StateShape, buffers: &mut Buffers<'_>) {
+    /// Projects the outputs of the recurrence to `delta`; in a team, this node's columns to `part`.
+    pub(super) fn project_mixed(&self, layer: usize, shape: StateShape, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
         let norm = header.has(TensorKind::MixNorm).then_some(TensorKind::MixNorm);
         let ends = MixEnds {
@@ -182,25 +188,26 @@ impl Pass<'_> {
             dim: header.dim,
             m: self.m,
         };
-        let Buffers { recurrent, inputs, delta, .. } = buffers;
+        let Buffers { recurrent, inputs, delta, part, .. } = buffers;
         let fill = |row: usize, out: &mut [f32]| ends.write(&recurrent.rows, row, out);
         let (projector, out) = (self.projector(), self.rows(TensorKind::MixOut, layer));
         let dims = MatrixDims { rows: self.m, k: shape.mixer.out_cols(header.dim) };
         let id = (TensorKind::MixOut, 0);
         let fill = self.watcher(layer).tell(id, (inputs.f32, dims), self.pool, Some(&fill));
         let inputs = projector.prepare(inputs, dims, &out, fill);
-        projector.project(inputs, &[out], delta);
-        let ends = [None, self.vector(TensorKind::AttentionPostNorm, layer)];
-        self.add_delta(ends, self.spec(layer), buffers);
+        let place = if self.team.is_some() { part } else { delta };
+        projector.project(inputs, &[out], place);
     }
 
-    /// Projects the rows to the inputs of the convolution, to the output's gate and to controls.
-    fn project_mix(&self, layer: usize, mixer: Mixer, buffers: &mut Buffers<'_>) {
+    /// Projects the rows to the inputs of the convolution and to the output's gate, in a team to this node's columns of
+    /// them, in `part`; and to controls.
+    pub(super) fn project_mix(&self, layer: usize, mixer: Mixer, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
         let projector = self.projector();
         let norm = self.norm((TensorKind::AttentionNorm, layer), header.norm_eps);
         let dims = MatrixDims { rows: self.m, k: header.dim };
-        let Buffers { x, inputs, recurrent: RecurrentBuffers { rows: mix, .. }, .. } = buffers;
+        let Buffers { x, inputs, part, recurrent: RecurrentBuffers { rows: mix, .. }, .. } =
+            buffers;
         let x = &**x;
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
         let mut matrices: heapless::Vec<Matrix<'_>, 2> = heapless::Vec::new();
@@ -212,7 +219,8 @@ impl Pass<'_> {
         let id = (TensorKind::MixIn, 0);
         let told = self.watcher(layer).tell(id, (inputs.f32, dims), self.pool, Some(&fill));
         let prepared = projector.prepare(inputs, dims, &matrices[0], told);
-        projector.project(prepared, &matrices, mix.projected);
+        let place = if self.team.is_some() { part } else { &mut *mix.projected };
+        projector.project(prepared, &matrices, place);
         if mixer.n_controls() > 0 {
             self.project_controls(layer, (projector, &fill), (inputs, mix.controls));
         }

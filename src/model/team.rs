@@ -27,8 +27,10 @@ pub(super) enum Columns {
     Vocab,
     /// All columns of rows that only the lead holds.
     Rows,
-    /// Gate and up of the dense layers of a mixture.
+    /// Gate and up of the dense layers of a mixture, or of those beside mixtures.
     DenseFfn,
+    /// Inputs of a recurrent layer's convolution, and behind them the output's gate.
+    Mix,
 }
 
 /// The rows of each node of a team.
@@ -37,11 +39,26 @@ pub struct Team {
     own: usize,
     slices: Vec<Slice>,
     /// Shapes of gathered rows, by [`Columns`].
-    rows: [GatheredRows; 6],
+    rows: [GatheredRows; 7],
     /// The model's header with this node's numbers of heads and FFN width.
     narrow: Header,
     /// Precision in which values for the residual stream are gathered.
     wire: Precision,
+}
+
+/// Bytes that a node of a team sends in the gathers of one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenBytes {
+    /// Of attention's output, or of the inputs of a recurrent layer's convolution.
+    pub heads: u64,
+    /// Of values for the residual stream.
+    pub dim: u64,
+    /// Of the activations of all of the row's experts.
+    pub ffn: u64,
+    /// Of the activations of a shared expert; 0 if there is none.
+    pub shared: u64,
+    /// Of the logits.
+    pub logits: u64,
 }
 
 /// Shape of rows that are gathered.
@@ -51,9 +68,9 @@ struct GatheredRows {
     k: usize,
     /// Number of values that share a scale; `None` if the values stay f32.
     group: Option<usize>,
-    /// Columns that this node computes, in values.
-    own: Range<usize>,
-    /// Byte ranges of each node in a row: int8 values and their scales; or f32 values and nothing.
+    /// Columns that this node computes, in values: one or two ranges of them.
+    own: [Range<usize>; 2],
+    /// Byte ranges of each node in a row: int8 values and their scales; or one or two ranges of f32 values.
     parts: Vec<[Range<usize>; 2]>,
 }
 
@@ -70,7 +87,25 @@ impl GatheredRows {
             }
         };
         let parts = columns.iter().map(part).collect();
-        GatheredRows { k, group, own: columns[own].clone(), parts }
+        GatheredRows { k, group, own: [columns[own].clone(), 0..0], parts }
+    }
+
+    /// Rows of f32 with two ranges of columns, of which each is divided among the nodes.
+    fn of_two([first, second]: [&[Range<usize>]; 2], own: usize) -> GatheredRows {
+        const F32: usize = size_of::<f32>();
+        let [n_first, n_second] = [first, second].map(|of| of.last().map_or(0, |last| last.end));
+        let columns = |node: usize| {
+            let Range { start, end } = second[node];
+            [first[node].clone(), n_first + start..n_first + end]
+        };
+        let bytes = |node| columns(node).map(|of| of.start * F32..of.end * F32);
+        let parts = (0..first.len()).map(bytes).collect();
+        GatheredRows { k: n_first + n_second, group: None, own: columns(own), parts }
+    }
+
+    /// Number of columns that this node computes.
+    fn width(&self) -> usize {
+        self.own.iter().map(Range::len).sum()
     }
 
     /// Length of a row in f32.
@@ -130,12 +165,15 @@ impl Team {
         };
         let dim = cut(shares, dim, PANEL_ROWS);
         let vocab = cut(shares, vocab_size, PANEL_ROWS);
+        let Slice { mix_in, mix_gate, .. } = Slice::whole(header);
+        let [mix_in, mix_gate] = [mix_in, mix_gate].map(|all| cut(shares, all.end, PANEL_ROWS));
         let slice = |node: usize| {
             let heads = heads[node].clone();
             let kv_heads = kv_heads(header, &heads, head_unit);
-            let [dim, ffn, vocab, dense_ffn] =
-                [&dim, &ffn, &vocab, &dense].map(|ranges| ranges[node].clone());
-            Slice { heads, kv_heads, dim, ffn, vocab, dense_ffn }
+            let all = [&dim, &ffn, &vocab, &dense, &mix_in, &mix_gate];
+            let [dim, ffn, vocab, dense_ffn, mix_in, mix_gate] =
+                all.map(|ranges| ranges[node].clone());
+            Slice { heads, kv_heads, dim, ffn, vocab, dense_ffn, mix_in, mix_gate }
         };
         let slices: Vec<Slice> = (0..shares.len()).map(slice).collect();
         let of_heads: Vec<Range<usize>> =
@@ -150,17 +188,9 @@ impl Team {
             GatheredRows::new(&vocab, None, own),
             GatheredRows::new(&of_lead, None, own),
             GatheredRows::new(&dense, dense_group, own),
+            GatheredRows::of_two([&mix_in, &mix_gate], own),
         ];
-        let Slice { heads, kv_heads, ffn, dense_ffn, .. } = &slices[own];
-        let mut narrow = Header {
-            n_heads: heads.len(),
-            n_kv_heads: kv_heads.len(),
-            ffn_dim: ffn.len(),
-            ..header.clone()
-        };
-        if let Some(dense) = &mut narrow.features.dense {
-            dense.ffn_dim = dense_ffn.len();
-        }
+        let narrow = narrowed(header, &slices[own]);
         Ok(Team { own, slices, rows, narrow, wire: Precision::F32 })
     }
 
@@ -185,23 +215,32 @@ impl Team {
         self.slices.len()
     }
 
-    /// Bytes that this node sends in the gathers of one row: of attention's output, of values for the
-    /// residual stream, of the activations of all of the row's experts, and of the logits.
-    pub fn part_bytes(&self) -> [u64; 4] {
+    /// Bytes that this node sends in the gathers of one row.
+    pub fn given_bytes(&self) -> GivenBytes {
         let active = self.narrow.features.experts.map_or(1, |experts| experts.n_active as u64);
         let bytes = |columns| {
             let [first, second] = &self.rows(columns).parts[self.own];
             (first.len() + second.len()) as u64
         };
-        let [heads, dim, ffn, vocab] =
-            [Columns::Heads, Columns::Dim, Columns::Ffn, Columns::Vocab].map(bytes);
-        [heads, dim, (ffn * active).max(bytes(Columns::DenseFfn)), vocab]
+        let dense = bytes(Columns::DenseFfn);
+        let is_shared = self.narrow.features.more.parallel_ffn.is_some();
+        let (ffn, shared) = match is_shared {
+            true => (bytes(Columns::Ffn) * active, dense),
+            false => ((bytes(Columns::Ffn) * active).max(dense), 0),
+        };
+        GivenBytes {
+            heads: bytes(Columns::Heads).max(bytes(Columns::Mix)),
+            dim: bytes(Columns::Dim),
+            ffn,
+            shared,
+            logits: bytes(Columns::Vocab),
+        }
     }
 
     /// How many of `bytes` bytes of weights this node reads.
     pub fn part_of(&self, bytes: u64) -> u64 {
-        let GatheredRows { k, own, .. } = self.rows(Columns::Ffn);
-        (u128::from(bytes) * own.len() as u128 / *k.max(&1) as u128) as u64
+        let rows = self.rows(Columns::Ffn);
+        (u128::from(bytes) * rows.width() as u128 / rows.k.max(1) as u128) as u64
     }
 
     /// Gathers rows of f32 in `all`. This node's columns come from the start of `part`, one row after the
@@ -228,13 +267,16 @@ impl Team {
     }
 
     /// Copies this node's columns, from the start of `part`, to the rows of `all`.
-    fn put(&self, columns: Columns, part: &[f32], all: &mut [f32]) {
-        let GatheredRows { k, own, .. } = self.rows(columns);
-        if !own.is_empty() {
-            let rows = all.chunks_exact_mut(*k);
-            for (row, part) in rows.zip(part.chunks_exact(own.len())) {
-                row[own.clone()].copy_from_slice(part);
-            }
+    pub(super) fn put(&self, columns: Columns, part: &[f32], all: &mut [f32]) {
+        let rows = self.rows(columns);
+        if rows.width() == 0 {
+            return;
+        }
+        let [first, second] = &rows.own;
+        for (row, part) in all.chunks_exact_mut(rows.k).zip(part.chunks_exact(rows.width())) {
+            let (one, other) = part.split_at(first.len());
+            row[first.clone()].copy_from_slice(one);
+            row[second.clone()].copy_from_slice(other);
         }
     }
 
@@ -265,15 +307,15 @@ impl Team {
     }
 
     /// The buffer of `m` gathered rows of `columns`: `acts`, but `delta` for values for the residual stream
-    /// in f32.
+    /// in f32, and `mixed` for the inputs of a recurrent layer.
     pub(super) fn gathered<'a>(
         &'a self,
         (columns, m): (Columns, usize),
-        delta: &'a mut [f32],
-        acts: &'a mut [f32],
+        [delta, acts, mixed]: [&'a mut [f32]; 3],
     ) -> SpreadRows<'a> {
         let place = match columns {
             Columns::Dim if self.wire == Precision::F32 => delta,
+            Columns::Mix => mixed,
             _ => acts,
         };
         // A row of f16 may end in the middle of an f32.
@@ -286,13 +328,15 @@ impl Team {
     /// Writes this node's columns of values for the residual stream, from the start of `part`, to the buffer
     /// where `m` rows are gathered.
     pub(super) fn put_added(&self, m: usize, part: &[f32], delta: &mut [f32], acts: &mut [f32]) {
-        let GatheredRows { own, parts, k, .. } = self.rows(Columns::Dim);
+        let rows @ GatheredRows { parts, k, .. } = self.rows(Columns::Dim);
         if self.wire == Precision::F32 {
             return self.put(Columns::Dim, part, &mut delta[..m * k]);
         }
-        let SpreadRows { bytes, row_bytes, .. } = self.gathered((Columns::Dim, m), delta, acts);
-        if !own.is_empty() {
-            let rows = bytes.chunks_exact_mut(row_bytes).zip(part.chunks_exact(own.len()));
+        let places = [delta, acts, &mut []];
+        let SpreadRows { bytes, row_bytes, .. } = self.gathered((Columns::Dim, m), places);
+        let width = rows.width();
+        if width > 0 {
+            let rows = bytes.chunks_exact_mut(row_bytes).zip(part.chunks_exact(width));
             rows.for_each(|(row, part)| {
                 self.wire.write(part, &mut row[parts[self.own][0].clone()])
             });
@@ -318,7 +362,7 @@ impl Team {
         part: &[f32],
         acts: &mut [f32],
     ) {
-        let GatheredRows { k, group, own, .. } = self.rows(columns);
+        let GatheredRows { k, group, own: [own, _], .. } = self.rows(columns);
         let row_len = self.row_len(columns);
         let acts = &mut acts[..m * row_len];
         let Some(group) = *group else { return self.put(columns, part, acts) };
@@ -349,13 +393,31 @@ impl Team {
 
     /// Number of columns that this node computes.
     pub(super) fn width(&self, columns: Columns) -> usize {
-        self.rows(columns).own.len()
+        self.rows(columns).width()
     }
 
     /// Length of a gathered row, in f32.
     pub(super) fn row_len(&self, columns: Columns) -> usize {
         self.rows(columns).row_len()
     }
+}
+
+/// The model's header with the numbers of heads and FFN widths of `slice`.
+fn narrowed(header: &Header, slice: &Slice) -> Header {
+    let Slice { heads, kv_heads, ffn, dense_ffn, .. } = slice;
+    let mut narrow = Header {
+        n_heads: heads.len(),
+        n_kv_heads: kv_heads.len(),
+        ffn_dim: ffn.len(),
+        ..header.clone()
+    };
+    if let Some(dense) = &mut narrow.features.dense {
+        dense.ffn_dim = dense_ffn.len();
+    }
+    if let Some(ffn_dim) = &mut narrow.features.more.parallel_ffn {
+        *ffn_dim = dense_ffn.len();
+    }
+    narrow
 }
 
 /// Divides `0..n` at multiples of `unit`; each item stands for `width` inputs of weights of `kind`. If the
@@ -369,7 +431,9 @@ fn cut_in_groups(
     (width, unit): (usize, usize),
 ) -> (Vec<Range<usize>>, Option<usize>) {
     let fine = cut(shares, n, unit);
-    let group = activation_group(header.encoding(TensorId::first(kind)));
+    let first = (0..header.n_layers).find(|layer| header.has_in(kind, *layer));
+    let id = TensorId { kind, layer: first.unwrap_or(0) };
+    let group = activation_group(header.encoding(id));
     let Some(group) = group else { return (fine, None) };
     let of_group = group / gcd(group, width);
     let coarse = cut(shares, n, unit * of_group / gcd(unit, of_group));

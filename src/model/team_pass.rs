@@ -1,7 +1,8 @@
-//! The forward pass of a node of a team: all nodes exchange their results four times per layer.
+//! The forward pass of a node of a team: all nodes exchange their results four times per layer, and once more where a
+//! mixture has a shared expert.
 //!
 //! A long batch is computed as two halves in turn: while one half's rows are sent, the other half is
-//! computed.
+//! computed. Models with recurrent layers or shared experts compute it as a whole.
 
 use super::batch::ForwardError;
 use super::buffers::Buffers;
@@ -19,14 +20,16 @@ const CUT_MIN: usize = 160;
 const HALF_MIN: usize = 64;
 
 /// Steps of a layer; a gather follows each.
-const STEPS: [Step; 4] = [Step::Attend, Step::Output, Step::Gate, Step::Down];
+const STEPS: [Step; 5] = [Step::Attend, Step::Output, Step::Beside, Step::Gate, Step::Down];
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Computes queries, keys, values and attention.
+    /// Computes queries, keys, values and attention; in a recurrent layer the inputs of the convolution.
     Attend,
-    /// Computes attention's output projection.
+    /// Computes the output projection of attention; in a recurrent layer the recurrence, and its output projection.
     Output,
+    /// Computes gate and up of the shared expert of a mixture that has one.
+    Beside,
     /// Computes gate and up.
     Gate,
     /// Computes down.
@@ -54,7 +57,10 @@ pub(super) fn layers_in_team(
     buffers: &mut Buffers<'_>,
     gather: &mut dyn Gather,
 ) -> Result<(), ForwardError> {
-    let half_max = gather.start_max() / team.part_bytes_max().max(1) / TILE_ROWS * TILE_ROWS;
+    let header = pass.model.header();
+    let is_whole = header.has_state() || header.features.more.parallel_ffn.is_some();
+    let start_max = if is_whole { 0 } else { gather.start_max() };
+    let half_max = start_max / team.part_bytes_max().max(1) / TILE_ROWS * TILE_ROWS;
     let max_batch = buffers.x.len() / pass.model.header().dim;
     let mut first = 0;
     for rows in cut(pass.m, half_max, team.n_nodes()) {
@@ -95,6 +101,9 @@ impl Halves<'_> {
         for layer in pass.model.share().layers.clone() {
             pass.turn(layer, &mut rope, buffers);
             for step in STEPS {
+                if step == Step::Beside && !has_shared(pass, layer) {
+                    continue;
+                }
                 for index in 0..self.all.len() {
                     self.finish(index, buffers, gather)?;
                     self.take(index, (layer, step), buffers);
@@ -145,9 +154,13 @@ impl Halves<'_> {
             Columns::Ffn => pass.mixture(at.0).map_or(pass.m, |mixture| mixture.n_uses()),
             _ => pass.m,
         };
-        let Buffers { part, delta, acts, .. } = buffers;
+        let Buffers { part, delta, acts, recurrent, .. } = buffers;
         match columns {
             Columns::Dim => self.team.put_added(m, part, delta, acts),
+            Columns::Mix => {
+                let rows = &mut recurrent.rows.projected[..m * self.team.row_len(columns)];
+                self.team.put(columns, part, rows);
+            }
             _ => self.team.put_inputs((columns, m), (pass.kernels, pass.pool), part, acts),
         }
         *gathered = Some((columns, m));
@@ -173,7 +186,10 @@ impl Halves<'_> {
 
     /// The rows to gather, of all halves.
     fn spread<'b>(&'b self, buffers: &'b mut Buffers<'_>) -> heapless::Vec<SpreadRows<'b>, 2> {
-        let (mut delta, mut acts) = (&mut *buffers.delta, &mut *buffers.acts);
+        let Buffers { delta, acts, recurrent, .. } = buffers;
+        let (mut delta, mut acts) = (&mut **delta, &mut **acts);
+        // A batch with such rows has no second half.
+        let mut mixed = &mut *recurrent.rows.projected;
         let (dim, of_acts) = (delta.len() / self.max_batch, acts.len() / self.max_batch);
         let first = self.all.first().map_or(0, |half| half.pass.first);
         (delta, acts) = (&mut delta[first * dim..], &mut acts[first * of_acts..]);
@@ -182,7 +198,8 @@ impl Halves<'_> {
             delta = rest;
             let (own_acts, rest) = std::mem::take(&mut acts).split_at_mut(pass.m * of_acts);
             acts = rest;
-            gathered.map(|of| self.team.gathered(of, own_delta, own_acts))
+            let places = [own_delta, own_acts, std::mem::take(&mut mixed)];
+            gathered.map(|of| self.team.gathered(of, places))
         });
         halves.collect()
     }
@@ -197,44 +214,86 @@ fn compute(
     buffers: &mut Buffers<'_>,
 ) -> Columns {
     let header = pass.model.header();
+    let states = pass.positions.states.filter(|_| header.mixer(layer).is_some());
     match step {
         Step::Attend => {
             if layer > pass.model.share().layers.start {
                 add_feed_forward(pass, team, layer - 1, buffers);
             }
+            if let Some(states) = states {
+                pass.project_mix(layer, states.shape.mixer, buffers);
+                return Columns::Mix;
+            }
             pass.attend(layer, buffers);
             Columns::Heads
         }
         Step::Output => {
+            if let Some(states) = states {
+                pass.advance(layer, states, buffers);
+                pass.project_mixed(layer, states.shape, buffers);
+                return Columns::Dim;
+            }
             let of = (Columns::Heads, TensorKind::Wo, header.q_dim());
             project_given(pass, team, layer, of, buffers);
             Columns::Dim
         }
-        Step::Gate => {
-            team.take_added(pass.m, buffers.delta, buffers.acts);
-            pass.add_attention(layer, buffers);
-            match pass.mixture(layer) {
-                Some(mixture) => mixture.gate(buffers),
-                None => pass.gate(layer, buffers),
-            }
-            pass.ffn(layer).columns
+        Step::Beside => {
+            add_attention(pass, team, layer, buffers);
+            pass.gate(layer, buffers);
+            Columns::DenseFfn
         }
+        Step::Gate => gate(pass, team, layer, buffers),
         Step::Down => {
             match pass.mixture(layer) {
-                Some(mixture) => mixture.down_in_team(team, buffers),
-                None => {
-                    let Ffn { columns, down, width, .. } = pass.ffn(layer);
-                    project_given(pass, team, layer, (columns, down, width), buffers);
+                Some(mixture) => {
+                    mixture.down_in_team(team, buffers);
+                    pass.add_shared(buffers);
                 }
+                None => project_down(pass, team, layer, buffers),
             }
             Columns::Dim
         }
     }
 }
 
+/// Computes gate and up of a dense layer or of experts. Adds attention's output first, unless the shared expert was
+/// computed from the sum; that expert's down is computed then.
+fn gate(pass: &Pass<'_>, team: &Team, layer: usize, buffers: &mut Buffers<'_>) -> Columns {
+    match has_shared(pass, layer) {
+        true => {
+            project_down(pass, team, layer, buffers);
+            pass.gate_shared(layer, buffers);
+        }
+        false => add_attention(pass, team, layer, buffers),
+    }
+    let Some(mixture) = pass.mixture(layer) else {
+        pass.gate(layer, buffers);
+        return pass.ffn(layer).columns;
+    };
+    mixture.gate(buffers);
+    Columns::Ffn
+}
+
+/// Whether `layer` is a mixture with a shared expert.
+fn has_shared(pass: &Pass<'_>, layer: usize) -> bool {
+    let header = pass.model.header();
+    header.features.more.parallel_ffn.is_some() && !header.is_dense(layer)
+}
+
+fn add_attention(pass: &Pass<'_>, team: &Team, layer: usize, buffers: &mut Buffers<'_>) {
+    team.take_added(pass.m, buffers.delta, buffers.acts);
+    pass.add_attention(layer, buffers);
+}
+
 fn add_feed_forward(pass: &Pass<'_>, team: &Team, layer: usize, buffers: &mut Buffers<'_>) {
     team.take_added(pass.m, buffers.delta, buffers.acts);
     pass.add_feed_forward(layer, buffers);
+}
+
+/// Multiplies down of a dense layer or of a shared expert by its gathered inputs, and writes the result to `part`.
+fn project_down(pass: &Pass<'_>, team: &Team, layer: usize, buffers: &mut Buffers<'_>) {
+    let Ffn { columns, down, width, .. } = pass.ffn(layer);
+    project_given(pass, team, layer, (columns, down, width), buffers);
 }
 
 /// Multiplies the matrix of `kind` by its gathered inputs, and writes the result to `part`.

@@ -75,13 +75,9 @@ mod reference {
         FAMILIES.into_iter().filter(|name| *name != "gemma4-tiny").collect()
     }
 
-    /// The checkpoints whose layers several boards can have, each some rows of all: their layers are alike, and have no
-    /// state.
-    pub(crate) fn with_equal_layers() -> Vec<&'static str> {
-        let is_other = |name: &&str| {
-            ["gemma4", "lfm2", "qwen35", "granite4h"].iter().any(|other| name.starts_with(other))
-        };
-        FAMILIES.into_iter().filter(|name| !is_other(name)).collect()
+    /// The checkpoints whose layers several boards can have, each some rows of all.
+    pub(crate) fn divisible_in_rows() -> Vec<&'static str> {
+        FAMILIES.into_iter().filter(|name| !name.starts_with("gemma4")).collect()
     }
 
     /// Files of llama.cpp's converter, beside the checkpoints that they were made of.

@@ -24,6 +24,8 @@ mod next;
 mod prefixes;
 #[cfg(feature = "pickle")]
 mod recurrent;
+#[cfg(feature = "pickle")]
+mod recurrent_teams;
 mod scheduler;
 #[cfg(feature = "pickle")]
 mod state_files;

@@ -78,14 +78,14 @@ fn a_prompt_may_be_cut_anywhere() {
 }
 
 /// A turn of a conversation of the reference.
-struct Turn {
+pub(crate) struct Turn {
     /// Index of the turn that this one follows.
-    from: Option<usize>,
-    ids: Vec<u32>,
-    answer: Vec<u32>,
+    pub(crate) from: Option<usize>,
+    pub(crate) ids: Vec<u32>,
+    pub(crate) answer: Vec<u32>,
 }
 
-fn turns(checkpoint: &str) -> Vec<Turn> {
+pub(crate) fn turns(checkpoint: &str) -> Vec<Turn> {
     let path = package("tests/golden").join(checkpoint).join("golden-turns.json");
     let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let ids = |value: &Value| -> Vec<u32> {

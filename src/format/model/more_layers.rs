@@ -108,14 +108,22 @@ impl Header {
 
     /// Why nodes cannot share the rows of this model's layers; `None` if they can.
     pub fn why_not_in_rows(&self) -> Option<&'static str> {
-        match self.has_state() {
-            true => Some("its recurrent layers are not divided"),
-            false => {
-                let what = "its layers or their parts differ from each other";
-                let is_other = self.features.more.is_some() || self.embedding().is_some();
-                is_other.then_some(what)
-            }
-        }
+        let is_other = self.has_unlike_parts() || self.embedding().is_some();
+        is_other.then_some("its layers or their parts differ from each other")
+    }
+
+    /// Whether there are further features besides a shared expert and the block behind the last layer.
+    fn has_unlike_parts(&self) -> bool {
+        let MoreFeatures { parallel_ffn, has_shared_gate, has_next, .. } = self.features.more;
+        let is_shared_expert = parallel_ffn.is_some();
+        let alike = MoreFeatures {
+            parallel_ffn,
+            is_shared_expert,
+            has_shared_gate,
+            has_next,
+            ..MoreFeatures::default()
+        };
+        self.features.more != alike
     }
 
     /// Checks that the further features fit together and fit the rest of the header.
@@ -127,16 +135,8 @@ impl Header {
             return unsupported(&format!("a cap of logits of {cap}"));
         }
         self.check_full_heads()?;
-        let of_experts = MoreFeatures {
-            parallel_ffn,
-            is_shared_expert: parallel_ffn.is_some(),
-            has_shared_gate: self.features.more.has_shared_gate,
-            has_next: self.features.more.has_next,
-            ..MoreFeatures::default()
-        };
-        self.check_next(self.features.more != of_experts)?;
-        let is_other = self.features.more.is_some() && self.features.more != of_experts;
-        if is_other && self.has_state() {
+        self.check_next(self.has_unlike_parts())?;
+        if self.has_unlike_parts() && self.has_state() {
             return unsupported("recurrent layers with features of other families");
         }
         if n_shared_kv >= self.n_layers {

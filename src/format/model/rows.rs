@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::fingerprint::fingerprint_with;
 use super::header::{FileShare, Header};
 use super::kinds::{TensorKind, TensorRole};
+use super::recurrent::Mixer;
 use super::slice::Slice;
 use super::tensors::Tensor;
 use super::weights::Encoding;
@@ -13,6 +14,9 @@ use crate::format::FormatError;
 impl Slice {
     /// All rows of the model of `header`.
     pub fn whole(header: &Header) -> Slice {
+        let mixed = |size: fn(&Mixer, usize) -> usize| {
+            header.features.recurrent.map_or(0, |of| size(&of.mixer, header.dim))
+        };
         Slice {
             heads: 0..header.n_heads,
             kv_heads: 0..header.n_kv_heads,
@@ -20,6 +24,8 @@ impl Slice {
             ffn: 0..header.ffn_dim,
             vocab: 0..header.vocab_size,
             dense_ffn: 0..header.dense_ffn_dim(),
+            mix_in: 0..mixed(Mixer::in_rows),
+            mix_gate: 0..mixed(|mixer, _| mixer.gate_rows()),
         }
     }
 
@@ -27,12 +33,14 @@ impl Slice {
     pub fn rows(&self, kind: TensorKind, head_dim: usize) -> Range<usize> {
         let of_heads = |heads: &Range<usize>| heads.start * head_dim..heads.end * head_dim;
         match kind {
-            TensorKind::Wq | TensorKind::Bq => of_heads(&self.heads),
+            TensorKind::Wq | TensorKind::Bq | TensorKind::OutputGate => of_heads(&self.heads),
             TensorKind::Wk | TensorKind::Wv | TensorKind::Bk | TensorKind::Bv => {
                 of_heads(&self.kv_heads)
             }
             TensorKind::W1 | TensorKind::W3 | TensorKind::B1 | TensorKind::B3 => self.ffn.clone(),
             TensorKind::DenseW1 | TensorKind::DenseW3 => self.dense_ffn.clone(),
+            TensorKind::MixIn => self.mix_in.clone(),
+            TensorKind::MixGate => self.mix_gate.clone(),
             TensorKind::Embedding | TensorKind::Classifier => self.vocab.clone(),
             TensorKind::Sinks => self.heads.clone(),
             _ => self.dim.clone(),

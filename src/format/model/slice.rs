@@ -23,11 +23,16 @@ pub struct Slice {
     pub vocab: Range<usize>,
     /// Rows of gate and up in the dense layers of a mixture; empty if there are none.
     pub dense_ffn: Range<usize>,
+    /// Rows of the projection to the convolution's inputs in recurrent layers; empty if there are none.
+    pub mix_in: Range<usize>,
+    /// Rows of the projection to the output's gate in recurrent layers; empty if there are none.
+    pub mix_gate: Range<usize>,
 }
 
 impl Slice {
-    pub(super) fn ranges(&self) -> [&Range<usize>; 6] {
-        [&self.heads, &self.kv_heads, &self.dim, &self.ffn, &self.vocab, &self.dense_ffn]
+    pub(super) fn ranges(&self) -> [&Range<usize>; 8] {
+        let Slice { heads, kv_heads, dim, ffn, vocab, dense_ffn, mix_in, mix_gate } = self;
+        [heads, kv_heads, dim, ffn, vocab, dense_ffn, mix_in, mix_gate]
     }
 
     /// Bytes of the slice in a file.
@@ -48,6 +53,8 @@ impl Slice {
             ffn: range()?,
             vocab: range()?,
             dense_ffn: range()?,
+            mix_in: range()?,
+            mix_gate: range()?,
         };
         match slice.emit() == bytes {
             true => Ok(slice),

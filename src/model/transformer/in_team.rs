@@ -43,16 +43,20 @@ impl Transformer {
     /// Computes the share's layers on the rows of `spans`.
     ///
     /// # Errors
-    /// If the rows do not fit the plan: nothing is changed then. Or if `gather` fails.
+    /// If the rows do not fit the plan, or there is no state that they continue: nothing is changed then. Or if
+    /// `gather` fails.
     pub fn run_layers_in_team(
         &mut self,
         spans: &[Span],
         gather: &mut dyn Gather,
     ) -> Result<(), ForwardError> {
         batch::check_spans(spans, &self.plan)?;
+        self.begin_states(spans)?;
         let (pass, mut buffers) = self.begin(spans);
         let pass = Pass { interrupt: Interrupt::new(None), ..pass };
-        layers_in_team(&pass, in_team(&pass), &mut buffers, gather)
+        layers_in_team(&pass, in_team(&pass), &mut buffers, gather)?;
+        self.memory.states.iter_mut().for_each(|states| states.end(spans));
+        Ok(())
     }
 
     /// Logits of the rows of `spans` that want them, `[wanted, vocab_size]`, after all layers. Only the lead

@@ -1,8 +1,8 @@
 //! The expected speed of a team: boards that share every layer by rows.
 //!
 //! Time is that of a decoding pass of one row over a short text: every board reads its part of the weights,
-//! and the slowest decides; then all exchange their results, four times a layer, and send the logits to the
-//! lead. A board sends its bytes to each other one, and takes theirs at the same time.
+//! and the slowest decides; then all exchange their results, four times a layer or five with a shared expert, and send
+//! the logits to the lead. A board sends its bytes to each other one, and takes theirs at the same time.
 
 use super::{Board, Links, Need};
 
@@ -11,8 +11,8 @@ use super::{Board, Links, Need};
 pub(crate) struct TeamPart {
     /// Bytes of the board's weights, keys and values.
     pub(crate) need: Need,
-    /// Bytes that it gives to the four gathers of each layer.
-    pub(crate) gives: [u64; 4],
+    /// Bytes that it gives to the gathers of each layer: four, and a fifth for a shared expert.
+    pub(crate) gives: [u64; 5],
     /// Bytes of its logits, which go to the lead.
     pub(crate) logits: u64,
 }
@@ -102,14 +102,15 @@ pub(crate) fn team_figures(boards: &[&Board], parts: &[TeamPart], n_layers: usiz
             (own * others).max(sum - own) as f64 / links(board).wire
         })
     };
-    let of_layer: f64 = (0..4).map(gather).sum();
+    let n_gathers = 4 + usize::from(parts.iter().any(|part| part.gives[4] > 0));
+    let of_layer: f64 = (0..n_gathers).map(gather).sum();
     let logits = |part: &TeamPart| part.logits as f64;
     let taken: f64 = parts.iter().skip(1).map(logits).sum();
     let sent = all().skip(1).map(|(board, part)| logits(part) / links(board).wire);
     let sent = sent.fold(0.0, f64::max);
     let gathers_s = of_layer * n_layers as f64 + sent.max(taken / links(boards[0]).wire);
     let way = largest(&|(board, _)| links(board).round_trip_s / 2.0);
-    let latency_s = way * (4 * n_layers + 2) as f64;
+    let latency_s = way * (n_gathers * n_layers + 2) as f64;
     TeamFigures { weights_s, gathers_s, latency_s, is_by_kernel }
 }
 

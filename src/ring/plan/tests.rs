@@ -26,7 +26,7 @@ fn board(name: &str, read: f64, memory: u64, watts: Option<(f64, f64)>) -> Board
 fn load(n_layers: usize) -> Load {
     let layer = Need { memory: 100, read: 100, ops: 1 };
     let ends = Need { memory: 50, read: 50, ops: 1 };
-    Load { layers: vec![layer; n_layers], ends, every: 10, row_bytes: 4 }
+    Load { layers: vec![layer; n_layers], ends, every: 10, states: 0, row_bytes: 4 }
 }
 
 fn layers(parts: &[Part]) -> Vec<(usize, Range<usize>)> {
@@ -185,7 +185,7 @@ impl Random {
         };
         let first = layer();
         let layers = (0..n_layers).map(|_| if is_even { first } else { layer() }).collect();
-        Load { layers, ends: layer(), every: 10, row_bytes: 4 }
+        Load { layers, ends: layer(), every: 10, states: 0, row_bytes: 4 }
     }
 }
 
@@ -341,7 +341,7 @@ fn a_team_takes_its_slowest_boards_time_and_that_of_gathers() {
     assert_eq!(shares(&[&slow, &Board { int8: 1e-9, ..weak }], &all, 0), [1000, 1]);
     let part = |read, gives, logits| TeamPart {
         need: Need { read, ..Need::default() },
-        gives: [gives, gives, 2 * gives, gives],
+        gives: [gives, gives, 2 * gives, gives, 0],
         logits,
     };
     let parts = [part(1000, 10, 7), part(1000, 20, 40), part(1000, 30, 20)];
