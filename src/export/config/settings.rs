@@ -15,6 +15,9 @@ const KV_HEADS: Key = ["num_key_value_heads", "n_kv_heads", "attention.head_coun
 const HEAD_DIM: Key = ["head_dim", "head_dim", "attention.key_length"];
 const WINDOW: Key = ["sliding_window", "sliding_window", "attention.sliding_window"];
 
+/// Most layers of a model, far more than any has. Lists of layers are made before their tensors are looked for.
+const LAYERS_MAX: usize = 4096;
+
 /// Reads the settings of a configuration by the names that it uses.
 pub(super) trait Fields {
     /// A number above 0 that fits the model file's signed fields.
@@ -148,7 +151,11 @@ impl<'a> Settings<'a> {
             }
         };
         let n_kv_heads = self.size(KV_HEADS)?.unwrap_or(n_heads);
-        Ok(Dims { dim, n_layers: self.required_size(LAYERS)?, n_heads, n_kv_heads, head_dim })
+        let n_layers = self.required_size(LAYERS)?;
+        if n_layers > LAYERS_MAX {
+            return Err(self.fields.bad(format!("{n_layers} layers, wanted at most {LAYERS_MAX}")));
+        }
+        Ok(Dims { dim, n_layers, n_heads, n_kv_heads, head_dim })
     }
 }
 

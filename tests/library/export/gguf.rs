@@ -527,8 +527,12 @@ fn missing_and_impossible_fields_are_named() {
         }
     }
     let mut gguf = small();
-    gguf.set("llama.block_count", Number(i32::MAX as u32));
+    gguf.set("llama.block_count", Number(4096));
     refused(&gguf, &["blk.2.", "missing"]);
+    for n in [4097, i32::MAX as u32] {
+        gguf.set("llama.block_count", Number(n));
+        refused(&gguf, &["layers, wanted at most 4096"]);
+    }
 }
 
 #[test]
