@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leap::engine::{Engine, Listener, Options, Stream, Wants, WeightsPlace};
-use leap::format::model::{Ends, Header, Weights};
+use leap::format::model::{Ends, Header, LayerSet, Weights};
 use leap::internals::model::{Model, Shape};
 
 /// Tokens decoded one by one.
@@ -42,6 +42,17 @@ fn number(name: &str, default: usize) -> usize {
     text.parse().unwrap_or_else(|_| panic!("{name} {text}: no number"))
 }
 
+/// The header of a model of the first `n_layers` layers.
+fn first_layers(mut header: Header, n_layers: usize) -> Header {
+    header.n_layers = n_layers;
+    if let Some(recurrent) = &mut header.features.recurrent {
+        let all = recurrent.layers;
+        let first = (0..n_layers).filter(|layer| all.contains(*layer));
+        recurrent.layers = LayerSet::new(first).expect("they are some of the model's");
+    }
+    header
+}
+
 impl Args {
     fn read() -> Args {
         let name = value("--shape", "tinyllama");
@@ -60,7 +71,7 @@ impl Args {
             .split_terminator(',')
             .map(|rows| rows.parse().unwrap_or_else(|_| panic!("--passes {passes}: no numbers")));
         Args {
-            header: Header { n_layers, ..header },
+            header: first_layers(header, n_layers),
             prompt: number("--prompt", 128),
             passes: passes.collect(),
             rounds: number("--rounds", 1),

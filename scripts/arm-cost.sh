@@ -4,8 +4,8 @@
 #
 # QEMU's user emulation counts what the build of benches/decode.rs as it is shipped executes, with the plugin
 # benches/tcg-count.c. Layers cost the same each, so models of one layer and of two tell the cost of
-# any. Loops are those around the blocks that the plugin saw most, taken from the program's disassembly;
-# llvm-mca says how many cycles they take on a core whose data are all in its first-level cache.
+# any; where recurrent layers and others take turns, models of one turn and of two. Loops are those around the
+# blocks that the plugin saw most, taken from the program's disassembly; llvm-mca says how many cycles they take on a core whose data are all in its first-level cache.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -27,10 +27,14 @@ layers_of() {
 	tinyllama) echo 22 ;;
 	llama3-1b) echo 16 ;;
 	llama3-3b) echo 28 ;;
-	llama3-8b) echo 32 ;;
-	*) die "$1 is no shape: tinyllama, llama3-1b, llama3-3b, llama3-8b" ;;
+	llama3-8b | qwen3.5-4b) echo 32 ;;
+	qwen3.5-0.8b | qwen3.5-2b) echo 24 ;;
+	*) die "$1 is no shape: tinyllama, llama3-1b, llama3-3b, llama3-8b, qwen3.5-0.8b, qwen3.5-2b, qwen3.5-4b" ;;
 	esac
 }
+
+# turn_of SHAPE: number of layers after which they repeat.
+turn_of() { case $1 in qwen3.5-*) echo 4 ;; *) echo 1 ;; esac; }
 
 # Cores that a tier's loops are predicted for, each with the products of bytes it can begin in a
 # cycle: sdot or smmla of 16 bytes. Neoverse N1, N2 are the A76's and A710's twins for servers.
@@ -50,10 +54,10 @@ build() {
 	cc -Wall -Wextra -O2 -shared -fPIC -o "$OUT/tcg-count.so" benches/tcg-count.c
 }
 
-# count ISA VERSION LAYERS: runs the bench; the plugin's lines go to a file of that name.
+# count ISA VERSION TURNS: runs the bench; the plugin's lines go to a file of that name.
 count() {
 	QEMU_CPU=max LEAP_ISA=$1 qemu-aarch64 -plugin "$OUT/tcg-count.so,out=$OUT/$1-$2-$3" \
-		"$BENCH" --shape "$SHAPE" --version "$2" --layers "$3" --prompt "$PROMPT" \
+		"$BENCH" --shape "$SHAPE" --version "$2" --layers $(($3 * TURN)) --prompt "$PROMPT" \
 			--passes "$(IFS=,; echo "${PASSES[*]}")" >"$OUT/$1-$2-$3.stdout"
 }
 
@@ -65,8 +69,8 @@ per_token() {
 	local one two
 	one=$(stage "$OUT/$1-$2-1" "$3")
 	two=$(stage "$OUT/$1-$2-2" "$3")
-	awk -v one="$one" -v two="$two" -v layers="$LAYERS" -v tokens="$4" \
-		'BEGIN { printf "%.1f", (one + (layers - 1) * (two - one)) / tokens / 1e6 }'
+	awk -v one="$one" -v two="$two" -v turns="$TURNS" -v tokens="$4" \
+		'BEGIN { printf "%.1f", (one + (turns - 1) * (two - one)) / tokens / 1e6 }'
 }
 
 # passes ISA VERSION: of each number of rows.
@@ -85,7 +89,7 @@ passes() {
 # a token of the whole model, part of the stage.
 functions() {
 	llvm-nm-19 --demangle --defined-only --numeric-sort --radix=d "$BENCH" |
-		awk -v n="$3" -v tokens="$4" -v layers="$LAYERS" '
+		awk -v n="$3" -v tokens="$4" -v turns="$TURNS" '
 			function value(hex,   i, v) {
 				for (i = 3; i <= length(hex); i++) v = v * 16 + index("0123456789abcdef", substr(hex, i, 1)) - 1
 				return v
@@ -108,8 +112,8 @@ functions() {
 			}
 			$1 == "block" { work[$2] += $3 * $4 }
 			$1 == "stage" {
-				# One layer and two: what other layers take is the difference.
-				weight = (file == 2 ? 2 - layers : layers - 1) / tokens / 1e6
+				# One turn and two: what other turns take is the difference.
+				weight = (file == 2 ? 2 - turns : turns - 1) / tokens / 1e6
 				if (++stage == n) for (a in work) cost[symbol(value(a))] += weight * work[a]
 				if (stage == n) total += weight * $2
 				split("", work)
@@ -204,7 +208,8 @@ weights() {
 	esac
 }
 
-LAYERS=$(layers_of "$SHAPE")
+TURN=$(turn_of "$SHAPE")
+TURNS=$(($(layers_of "$SHAPE") / TURN))
 need_tools qemu-aarch64:qemu-user cc:gcc /usr/include/stdlib.h:libc6-dev llvm-mca-19:llvm-19 llvm-objdump-19:llvm-19 llvm-nm-19:llvm-19
 need_cargo
 need_musl aarch64
@@ -212,8 +217,8 @@ mkdir -p "$OUT"
 build
 for isa in $ISAS; do
 	for version in 2 3 4; do
-		for layers in 1 2; do
-			count "$isa" "$version" "$layers"
+		for turns in 1 2; do
+			count "$isa" "$version" "$turns"
 		done
 	done
 done
