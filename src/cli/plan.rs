@@ -91,7 +91,8 @@ impl Plan {
         let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
         let boards = fleet::parse(text_without_mark(&text))
             .map_err(|what| Failure::Input(format!("{}: {what}", path.display())))?;
-        if let Some(why) = header.why_whole().filter(|_| quickest(&boards).len() > 1) {
+        let is_ring = !self.team && quickest(&boards).len() > 1;
+        if let Some(why) = header.why_whole().filter(|_| is_ring) {
             return Err(Failure::input(&PlanError::Whole(why)));
         }
         if self.teams {

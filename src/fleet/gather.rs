@@ -44,8 +44,11 @@ pub(crate) fn gather(
     check_watts(settings, meter.is_some() || settings.figures.milliwatts.is_some())?;
     let caller = caller(settings, shape)?;
     let model = Model::open(path).map_err(PartError::Open)?;
-    let in_rows = model.header().why_not_in_rows().filter(|_| shape == Shape::Team);
-    if let Some(why) = model.header().why_whole().or(in_rows) {
+    let why = match shape {
+        Shape::Team => model.header().why_not_in_rows(),
+        _ => model.header().why_whole(),
+    };
+    if let Some(why) = why {
         return Err(PartError::Load(PlanError::Whole(why)));
     }
     let sizes = load::sizes(model.header(), options.into());

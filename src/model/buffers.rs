@@ -104,13 +104,15 @@ fn team_values(header: &Header, team: &Team, plan: &Plan, logits: usize) -> [usi
         width(Columns::Ffn).saturating_mul(active.max(1)),
         width(Columns::DenseFfn),
         width(Columns::Mix),
+        width(Columns::FullHeads),
     ];
     // At least 1, because an empty buffer means that there is no team.
     let widest = of_rows.into_iter().max().unwrap_or(0).max(1);
     let part = plan.max_batch.saturating_mul(widest);
     let part = part.max(logits.saturating_mul(width(Columns::Vocab)));
     let of_experts = team.row_len(Columns::Ffn).saturating_mul(active.max(1));
-    let inputs = of_experts.max(team.row_len(Columns::Heads)).max(team.row_len(Columns::DenseFfn));
+    let others = [Columns::Heads, Columns::FullHeads, Columns::DenseFfn];
+    let inputs = others.into_iter().fold(of_experts, |most, of| most.max(team.row_len(of)));
     let acts = inputs.max(header.dim.div_ceil(2));
     [part, plan.max_batch.saturating_mul(acts)]
 }
@@ -202,7 +204,7 @@ impl<'a> Buffers<'a> {
             },
             tables: RowTables {
                 angles: [rest(cos, first, max_batch), rest(sin, first, max_batch)],
-                // Models of teams have none of these.
+                // A batch of models that have these is not computed in halves.
                 layer_inputs,
                 next: next.whole(),
             },

@@ -97,9 +97,20 @@ impl Pass<'_> {
             return;
         }
         self.dense(layer, buffers);
-        let Some(norm) = self.vector(TensorKind::DensePostNorm, layer) else {
-            return self.gate_shared(layer, buffers);
-        };
+        match self.has_norm_beside(layer) {
+            true => self.normalise_beside(layer, buffers),
+            false => self.gate_shared(layer, buffers),
+        }
+    }
+
+    /// Whether the layer beside the mixture of `layer` has norms of its own.
+    pub(super) fn has_norm_beside(&self, layer: usize) -> bool {
+        self.vector(TensorKind::DensePostNorm, layer).is_some()
+    }
+
+    /// Normalises the output of the layer beside a mixture, which is in `delta`, and keeps it.
+    pub(super) fn normalise_beside(&self, layer: usize, buffers: &mut Buffers<'_>) {
+        let norm = self.model.vector(TensorKind::DensePostNorm, layer);
         let dim = self.model.header().dim;
         let (eps, delta) = (self.spec(layer).norm_eps, &*buffers.delta);
         let rows = Chunks::new(&mut buffers.routes.beside[..self.m * dim], dim);

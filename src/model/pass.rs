@@ -95,9 +95,7 @@ impl Pass<'_> {
         let matrix = self.matrix(kind, layer);
         let header = self.model.header();
         match self.team {
-            Some(_) if header.slice().is_none() => {
-                matrix.slice_rows(self.slice.rows(kind, header.head_dim))
-            }
+            Some(_) if header.slice().is_none() => matrix.slice_rows(self.slice.rows(kind, header)),
             // A file for a team's node holds only this node's rows.
             Some(_) | None => matrix,
         }
@@ -238,7 +236,7 @@ impl Pass<'_> {
     }
 
     /// Projections to queries, keys and values, and of attention's output.
-    fn attention_kinds(&self, layer: usize) -> [TensorKind; 4] {
+    pub(super) fn attention_kinds(&self, layer: usize) -> [TensorKind; 4] {
         use TensorKind::{FullWk, FullWo, FullWq, FullWv, Wk, Wo, Wq, Wv};
         match self.spec(layer).has_full_heads {
             true => [FullWq, FullWk, FullWv, FullWo],
@@ -247,7 +245,7 @@ impl Pass<'_> {
     }
 
     /// Width of all of the model's query heads in `layer`.
-    fn q_dim(&self, layer: usize) -> usize {
+    pub(super) fn q_dim(&self, layer: usize) -> usize {
         self.model.header().n_heads * self.spec(layer).head_dim
     }
 
@@ -266,13 +264,12 @@ impl Pass<'_> {
     /// Biases, norms, rotation and numbers of this node's heads in `layer`.
     fn heads(&self, layer: usize, spec: LayerSpec) -> HeadSpec<'_> {
         let header = self.model.header();
-        let Slice { heads, kv_heads, .. } = &self.slice;
+        let Slice { heads, kv_heads, full_kv_heads, .. } = &self.slice;
         let vector = |kind| {
-            let rows = self.slice.rows(kind, spec.head_dim);
+            let rows = self.slice.rows(kind, header);
             self.vector(kind, layer).map(|vector| &vector[rows])
         };
-        // Layers of a team's model are alike.
-        let kv_heads = if spec.has_full_heads { 0..spec.n_kv_heads } else { kv_heads.clone() };
+        let kv_heads = if spec.has_full_heads { full_kv_heads } else { kv_heads };
         let norms = match spec.has_full_heads {
             true => [TensorKind::FullQNorm, TensorKind::FullKNorm],
             false => [TensorKind::QNorm, TensorKind::KNorm],

@@ -31,6 +31,10 @@ pub(super) enum Columns {
     DenseFfn,
     /// Inputs of a recurrent layer's convolution, and behind them the output's gate.
     Mix,
+    /// Heads of layers that have heads of their own.
+    FullHeads,
+    /// Inputs of all layers, which only the lead holds.
+    LayerInputs,
 }
 
 /// The rows of each node of a team.
@@ -39,7 +43,7 @@ pub struct Team {
     own: usize,
     slices: Vec<Slice>,
     /// Shapes of gathered rows, by [`Columns`].
-    rows: [GatheredRows; 7],
+    rows: [GatheredRows; 9],
     /// The model's header with this node's numbers of heads and FFN width.
     narrow: Header,
     /// Precision in which values for the residual stream are gathered.
@@ -154,7 +158,7 @@ impl Team {
             return Err(SharesError::Model(why));
         }
         let Header { head_dim, n_heads, dim, ffn_dim, vocab_size, .. } = *header;
-        let head_unit = PANEL_ROWS / gcd(PANEL_ROWS, head_dim);
+        let (head_unit, full_dim) = (head_unit(header), header.full_head_dim());
         let (heads, head_group) =
             cut_in_groups(header, shares, TensorKind::Wo, n_heads, (head_dim, head_unit));
         let (ffn, ffn_group) =
@@ -169,26 +173,33 @@ impl Team {
         let [mix_in, mix_gate] = [mix_in, mix_gate].map(|all| cut(shares, all.end, PANEL_ROWS));
         let slice = |node: usize| {
             let heads = heads[node].clone();
-            let kv_heads = kv_heads(header, &heads, head_unit);
+            let n_full = header.features.more.full_heads.map_or(0, |of| of.n_kv_heads);
+            let [kv_heads, full_kv_heads] = [header.n_kv_heads, n_full]
+                .map(|n_kv_heads| kv_heads((n_heads, n_kv_heads), &heads, head_unit));
             let all = [&dim, &ffn, &vocab, &dense, &mix_in, &mix_gate];
             let [dim, ffn, vocab, dense_ffn, mix_in, mix_gate] =
                 all.map(|ranges| ranges[node].clone());
-            Slice { heads, kv_heads, dim, ffn, vocab, dense_ffn, mix_in, mix_gate }
+            Slice { heads, kv_heads, dim, ffn, vocab, dense_ffn, mix_in, mix_gate, full_kv_heads }
         };
         let slices: Vec<Slice> = (0..shares.len()).map(slice).collect();
-        let of_heads: Vec<Range<usize>> =
-            heads.iter().map(|heads| heads.start * head_dim..heads.end * head_dim).collect();
-        let width = header.dim;
-        let of_lead: Vec<Range<usize>> =
-            (0..shares.len()).map(|node| if node == 0 { 0..width } else { width..width }).collect();
+        let of_heads = |dim: usize| -> Vec<Range<usize>> {
+            slices.iter().map(|Slice { heads, .. }| heads.start * dim..heads.end * dim).collect()
+        };
+        // Rows of heads of the other kind are whole groups, too, if their width is a multiple.
+        let full_group = head_group.filter(|_| full_dim.is_multiple_of(head_dim));
+        let of_lead = |width: usize| -> Vec<Range<usize>> {
+            (0..shares.len()).map(|node| if node == 0 { 0 } else { width }..width).collect()
+        };
         let rows = [
-            GatheredRows::new(&of_heads, head_group, own),
+            GatheredRows::new(&of_heads(head_dim), head_group, own),
             GatheredRows::new(&dim, None, own),
             GatheredRows::new(&ffn, ffn_group, own),
             GatheredRows::new(&vocab, None, own),
-            GatheredRows::new(&of_lead, None, own),
+            GatheredRows::new(&of_lead(header.dim), None, own),
             GatheredRows::new(&dense, dense_group, own),
             GatheredRows::of_two([&mix_in, &mix_gate], own),
+            GatheredRows::new(&of_heads(full_dim), full_group, own),
+            GatheredRows::new(&of_lead(header.layer_inputs()), None, own),
         ];
         let narrow = narrowed(header, &slices[own]);
         Ok(Team { own, slices, rows, narrow, wire: Precision::F32 })
@@ -229,7 +240,11 @@ impl Team {
             false => ((bytes(Columns::Ffn) * active).max(dense), 0),
         };
         GivenBytes {
-            heads: bytes(Columns::Heads).max(bytes(Columns::Mix)),
+            heads: [Columns::Heads, Columns::FullHeads, Columns::Mix]
+                .map(bytes)
+                .into_iter()
+                .max()
+                .unwrap_or(0),
             dim: bytes(Columns::Dim),
             ffn,
             shared,
@@ -257,13 +272,14 @@ impl Team {
         gather.gather(SpreadRows { to, ..self.spread(columns, all) })
     }
 
-    /// Sends rows that only the lead holds to all nodes.
+    /// Sends rows of `columns`, which only the lead holds, to all nodes.
     pub(super) fn share(
         &self,
+        columns: Columns,
         rows: &mut [f32],
         gather: &mut dyn Gather,
     ) -> Result<(), ForwardError> {
-        gather.gather(self.spread(Columns::Rows, rows))
+        gather.gather(self.spread(columns, rows))
     }
 
     /// Copies this node's columns, from the start of `part`, to the rows of `all`.
@@ -303,7 +319,7 @@ impl Team {
         };
         let active = self.narrow.features.experts.map_or(1, |experts| experts.n_active);
         let ffn = (bytes(Columns::Ffn) * active).max(bytes(Columns::DenseFfn));
-        bytes(Columns::Heads).max(bytes(Columns::Dim)).max(ffn)
+        bytes(Columns::Heads).max(bytes(Columns::FullHeads)).max(bytes(Columns::Dim)).max(ffn)
     }
 
     /// The buffer of `m` gathered rows of `columns`: `acts`, but `delta` for values for the residual stream
@@ -404,7 +420,7 @@ impl Team {
 
 /// The model's header with the numbers of heads and FFN widths of `slice`.
 fn narrowed(header: &Header, slice: &Slice) -> Header {
-    let Slice { heads, kv_heads, ffn, dense_ffn, .. } = slice;
+    let Slice { heads, kv_heads, full_kv_heads, ffn, dense_ffn, .. } = slice;
     let mut narrow = Header {
         n_heads: heads.len(),
         n_kv_heads: kv_heads.len(),
@@ -413,6 +429,9 @@ fn narrowed(header: &Header, slice: &Slice) -> Header {
     };
     if let Some(dense) = &mut narrow.features.dense {
         dense.ffn_dim = dense_ffn.len();
+    }
+    if let Some(full) = &mut narrow.features.more.full_heads {
+        full.n_kv_heads = full_kv_heads.len();
     }
     if let Some(ffn_dim) = &mut narrow.features.more.parallel_ffn {
         *ffn_dim = dense_ffn.len();
@@ -453,14 +472,27 @@ fn cut(shares: &[u16], n: usize, unit: usize) -> Vec<Range<usize>> {
     ends.map(|end| std::mem::replace(&mut start, end)..end).collect()
 }
 
-/// The KV heads that `heads` attend with, in whole panels.
-fn kv_heads(header: &Header, heads: &Range<usize>, unit: usize) -> Range<usize> {
-    if heads.is_empty() {
+/// Number of heads that are whole panels in layers of both kinds of heads.
+fn head_unit(header: &Header) -> usize {
+    let dims = [header.head_dim, header.full_head_dim()];
+    // Units are powers of two, so the largest is a multiple of the other.
+    let units =
+        dims.into_iter().filter(|dim| *dim > 0).map(|dim| PANEL_ROWS / gcd(PANEL_ROWS, dim));
+    units.max().unwrap_or(1)
+}
+
+/// The KV heads that `heads` attend with, in whole panels; none if there are none of this kind.
+fn kv_heads(
+    (n_heads, n_kv_heads): (usize, usize),
+    heads: &Range<usize>,
+    unit: usize,
+) -> Range<usize> {
+    if heads.is_empty() || n_kv_heads == 0 {
         return 0..0;
     }
-    let group = header.n_heads / header.n_kv_heads;
+    let group = n_heads / n_kv_heads;
     let (start, end) = (heads.start / group, heads.end.div_ceil(group));
-    start / unit * unit..end.next_multiple_of(unit).min(header.n_kv_heads)
+    start / unit * unit..end.next_multiple_of(unit).min(n_kv_heads)
 }
 
 /// Greatest common divisor.

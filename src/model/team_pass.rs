@@ -1,8 +1,9 @@
-//! The forward pass of a node of a team: all nodes exchange their results four times per layer, and once more where a
-//! mixture has a shared expert.
+//! The forward pass of a node of a team: all nodes exchange their results four times per layer, once more where a
+//! mixture has a shared expert, and twice more where it has a feed-forward layer with norms beside it.
 //!
 //! A long batch is computed as two halves in turn: while one half's rows are sent, the other half is
-//! computed. Models with recurrent layers or shared experts compute it as a whole.
+//! computed. Models with recurrent layers, with layers beside mixtures or with inputs of each layer compute it as a
+//! whole.
 
 use super::batch::ForwardError;
 use super::buffers::Buffers;
@@ -10,7 +11,7 @@ use super::gather::{Gather, SpreadRows};
 use super::pass::{Ffn, Pass};
 use super::project::Source;
 use super::team::{Columns, Team};
-use crate::format::model::TensorKind;
+use crate::format::model::{MoreFeatures, TensorKind};
 use crate::kernels::MatrixDims;
 use crate::pool::TILE_ROWS;
 
@@ -20,7 +21,8 @@ const CUT_MIN: usize = 160;
 const HALF_MIN: usize = 64;
 
 /// Steps of a layer; a gather follows each.
-const STEPS: [Step; 5] = [Step::Attend, Step::Output, Step::Beside, Step::Gate, Step::Down];
+const STEPS: [Step; 6] =
+    [Step::Attend, Step::Output, Step::Beside, Step::BesideDown, Step::Gate, Step::Down];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -28,8 +30,10 @@ enum Step {
     Attend,
     /// Computes the output projection of attention; in a recurrent layer the recurrence, and its output projection.
     Output,
-    /// Computes gate and up of the shared expert of a mixture that has one.
+    /// Computes gate and up of the feed-forward layer beside a mixture that has one.
     Beside,
+    /// Computes down of such a layer if it has norms, which take whole rows.
+    BesideDown,
     /// Computes gate and up.
     Gate,
     /// Computes down.
@@ -58,7 +62,8 @@ pub(super) fn layers_in_team(
     gather: &mut dyn Gather,
 ) -> Result<(), ForwardError> {
     let header = pass.model.header();
-    let is_whole = header.has_state() || header.features.more.parallel_ffn.is_some();
+    let MoreFeatures { parallel_ffn, layer_input_dim, .. } = header.features.more;
+    let is_whole = header.has_state() || parallel_ffn.is_some() || layer_input_dim > 0;
     let start_max = if is_whole { 0 } else { gather.start_max() };
     let half_max = start_max / team.part_bytes_max().max(1) / TILE_ROWS * TILE_ROWS;
     let max_batch = buffers.x.len() / pass.model.header().dim;
@@ -101,7 +106,12 @@ impl Halves<'_> {
         for layer in pass.model.share().layers.clone() {
             pass.turn(layer, &mut rope, buffers);
             for step in STEPS {
-                if step == Step::Beside && !has_shared(pass, layer) {
+                let is_there = match step {
+                    Step::Beside => has_beside(pass, layer),
+                    Step::BesideDown => pass.has_norm_beside(layer),
+                    _ => true,
+                };
+                if !is_there {
                     continue;
                 }
                 for index in 0..self.all.len() {
@@ -225,7 +235,7 @@ fn compute(
                 return Columns::Mix;
             }
             pass.attend(layer, buffers);
-            Columns::Heads
+            of_heads(pass, layer)
         }
         Step::Output => {
             if let Some(states) = states {
@@ -233,7 +243,8 @@ fn compute(
                 pass.project_mixed(layer, states.shape, buffers);
                 return Columns::Dim;
             }
-            let of = (Columns::Heads, TensorKind::Wo, header.q_dim());
+            let [_, _, _, wo] = pass.attention_kinds(layer);
+            let of = (of_heads(pass, layer), wo, pass.q_dim(layer));
             project_given(pass, team, layer, of, buffers);
             Columns::Dim
         }
@@ -242,12 +253,18 @@ fn compute(
             pass.gate(layer, buffers);
             Columns::DenseFfn
         }
+        Step::BesideDown => {
+            project_down(pass, team, layer, buffers);
+            Columns::Dim
+        }
         Step::Gate => gate(pass, team, layer, buffers),
         Step::Down => {
             match pass.mixture(layer) {
                 Some(mixture) => {
                     mixture.down_in_team(team, buffers);
-                    pass.add_shared(buffers);
+                    if !pass.has_norm_beside(layer) {
+                        pass.add_shared(buffers);
+                    }
                 }
                 None => project_down(pass, team, layer, buffers),
             }
@@ -256,10 +273,14 @@ fn compute(
     }
 }
 
-/// Computes gate and up of a dense layer or of experts. Adds attention's output first, unless the shared expert was
-/// computed from the sum; that expert's down is computed then.
+/// Computes gate and up of a dense layer or of experts. Adds attention's output first, unless the layer beside the
+/// mixture was computed from the sum; its output is kept then.
 fn gate(pass: &Pass<'_>, team: &Team, layer: usize, buffers: &mut Buffers<'_>) -> Columns {
-    match has_shared(pass, layer) {
+    match has_beside(pass, layer) {
+        true if pass.has_norm_beside(layer) => {
+            team.take_added(pass.m, buffers.delta, buffers.acts);
+            pass.normalise_beside(layer, buffers);
+        }
         true => {
             project_down(pass, team, layer, buffers);
             pass.gate_shared(layer, buffers);
@@ -274,8 +295,13 @@ fn gate(pass: &Pass<'_>, team: &Team, layer: usize, buffers: &mut Buffers<'_>) -
     Columns::Ffn
 }
 
-/// Whether `layer` is a mixture with a shared expert.
-fn has_shared(pass: &Pass<'_>, layer: usize) -> bool {
+/// Columns of attention's output in `layer`.
+fn of_heads(pass: &Pass<'_>, layer: usize) -> Columns {
+    if pass.spec(layer).has_full_heads { Columns::FullHeads } else { Columns::Heads }
+}
+
+/// Whether `layer` is a mixture with a feed-forward layer beside it.
+fn has_beside(pass: &Pass<'_>, layer: usize) -> bool {
     let header = pass.model.header();
     header.features.more.parallel_ffn.is_some() && !header.is_dense(layer)
 }
@@ -287,7 +313,12 @@ fn add_attention(pass: &Pass<'_>, team: &Team, layer: usize, buffers: &mut Buffe
 
 fn add_feed_forward(pass: &Pass<'_>, team: &Team, layer: usize, buffers: &mut Buffers<'_>) {
     team.take_added(pass.m, buffers.delta, buffers.acts);
+    if has_beside(pass, layer) && pass.has_norm_beside(layer) {
+        pass.add_beside(layer, buffers);
+    }
     pass.add_feed_forward(layer, buffers);
+    pass.add_layer_input(layer, buffers);
+    pass.scale_layer(layer, buffers);
 }
 
 /// Multiplies down of a dense layer or of a shared expert by its gathered inputs, and writes the result to `part`.

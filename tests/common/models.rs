@@ -75,11 +75,6 @@ mod reference {
         FAMILIES.into_iter().filter(|name| *name != "gemma4-tiny").collect()
     }
 
-    /// The checkpoints whose layers several boards can have, each some rows of all.
-    pub(crate) fn divisible_in_rows() -> Vec<&'static str> {
-        FAMILIES.into_iter().filter(|name| !name.starts_with("gemma4")).collect()
-    }
-
     /// Files of llama.cpp's converter, beside the checkpoints that they were made of.
     pub(crate) const GGUF_FILES: [&str; 9] = [
         "granite4-tiny/granite4-tiny-bf16.gguf",

@@ -24,10 +24,10 @@ mod next;
 mod prefixes;
 #[cfg(feature = "pickle")]
 mod recurrent;
-#[cfg(feature = "pickle")]
-mod recurrent_teams;
 mod scheduler;
 #[cfg(feature = "pickle")]
 mod state_files;
+#[cfg(feature = "pickle")]
+mod teams;
 #[cfg(feature = "tools")]
 mod tokenizer;

@@ -108,8 +108,7 @@ impl Header {
 
     /// Why nodes cannot share the rows of this model's layers; `None` if they can.
     pub fn why_not_in_rows(&self) -> Option<&'static str> {
-        let is_other = self.has_unlike_parts() || self.embedding().is_some();
-        is_other.then_some("its layers or their parts differ from each other")
+        self.embedding().map(|_| "it computes embeddings")
     }
 
     /// Whether there are further features besides a shared expert and the block behind the last layer.

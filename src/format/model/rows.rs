@@ -26,12 +26,23 @@ impl Slice {
             dense_ffn: 0..header.dense_ffn_dim(),
             mix_in: 0..mixed(Mixer::in_rows),
             mix_gate: 0..mixed(|mixer, _| mixer.gate_rows()),
+            full_kv_heads: 0..header.features.more.full_heads.map_or(0, |of| of.n_kv_heads),
         }
     }
 
-    /// Rows in a matrix of `kind`, or in one expert's part of it.
-    pub fn rows(&self, kind: TensorKind, head_dim: usize) -> Range<usize> {
-        let of_heads = |heads: &Range<usize>| heads.start * head_dim..heads.end * head_dim;
+    /// Widths of an item of each range in rows of matrices: of heads those in layers of both kinds.
+    fn widths(header: &Header) -> [[usize; 2]; 9] {
+        let (own, full) = (header.head_dim, header.full_head_dim());
+        let mut all = [[1; 2]; 9];
+        (all[0], all[1], all[8]) = ([own, full], [own; 2], [full; 2]);
+        all
+    }
+
+    /// Rows in a matrix of `kind` of the model of `header`, or in one expert's part of it.
+    pub fn rows(&self, kind: TensorKind, header: &Header) -> Range<usize> {
+        let of = |heads: &Range<usize>, dim: usize| heads.start * dim..heads.end * dim;
+        let of_heads = |heads| of(heads, header.head_dim);
+        let of_full = |heads| of(heads, header.full_head_dim());
         match kind {
             TensorKind::Wq | TensorKind::Bq | TensorKind::OutputGate => of_heads(&self.heads),
             TensorKind::Wk | TensorKind::Wv | TensorKind::Bk | TensorKind::Bv => {
@@ -39,6 +50,8 @@ impl Slice {
             }
             TensorKind::W1 | TensorKind::W3 | TensorKind::B1 | TensorKind::B3 => self.ffn.clone(),
             TensorKind::DenseW1 | TensorKind::DenseW3 => self.dense_ffn.clone(),
+            TensorKind::FullWq => of_full(&self.heads),
+            TensorKind::FullWk | TensorKind::FullWv => of_full(&self.full_kv_heads),
             TensorKind::MixIn => self.mix_in.clone(),
             TensorKind::MixGate => self.mix_gate.clone(),
             TensorKind::Embedding | TensorKind::Classifier => self.vocab.clone(),
@@ -56,10 +69,11 @@ impl Header {
 
     /// Rows of a tensor of `kind` that the file has, in each of its parts; `None` if it has all.
     fn cut_of(&self, kind: TensorKind) -> Option<Cut> {
-        let slice = self.slice().filter(|_| self.is_multiplied(kind))?;
+        let is_cut = self.is_multiplied(kind) && !is_whole(kind);
+        let slice = self.slice().filter(|_| is_cut)?;
         let (rows, cols) = self.shape(kind);
         let n = if kind.is_per_expert() { self.n_ffns() } else { 1 };
-        Some(Cut { n, each: rows / n, cols, own: slice.rows(kind, self.head_dim) })
+        Some(Cut { n, each: rows / n, cols, own: slice.rows(kind, self) })
     }
 
     /// Shape, `[rows, cols]`, of a tensor of `kind` in the file.
@@ -70,10 +84,11 @@ impl Header {
         }
     }
 
-    /// Whether the file's rows include tensors of `kind`. An embedding that is only looked up is left out:
-    /// the node that embeds for a team has it.
+    /// Whether the file's rows include tensors of `kind`. An embedding that is only looked up is left out, and the
+    /// projection to layers' inputs: the node that embeds for a team has them.
     pub(super) fn has_rows_of(&self, kind: TensorKind) -> bool {
-        self.slice().is_none() || kind.role() != TensorRole::Embedding || self.is_multiplied(kind)
+        let is_looked_up = kind.role() == TensorRole::Embedding && !self.is_multiplied(kind);
+        self.slice().is_none() || !(is_looked_up || kind == TensorKind::InputProjection)
     }
 
     /// Byte ranges, in tensor `from` of `whole`, of the rows that this file has. `whole` is the header of the
@@ -113,12 +128,15 @@ impl Header {
         let whole = Slice::whole(self);
         let panel = self.packed.map_or(1, |packed| packed.panel_rows);
         let limits = slice.ranges().into_iter().zip(whole.ranges());
-        let is_cut_well = |(index, (own, all)): (usize, (&Range<usize>, &Range<usize>))| {
-            let width = if index < 2 { self.head_dim } else { 1 };
-            let is_joint = |end: usize| end == all.end || (end * width).is_multiple_of(panel);
-            own.start <= own.end && own.end <= all.end && is_joint(own.start) && is_joint(own.end)
+        let is_cut_well = |((own, all), widths): ((&Range<usize>, &Range<usize>), [usize; 2])| {
+            let is_joint = |end: usize| {
+                let is_panel = |width: usize| (end * width).is_multiple_of(panel);
+                end == all.end || widths.into_iter().all(is_panel)
+            };
+            let is_within = own.start <= own.end && own.end <= all.end;
+            is_within && is_joint(own.start) && is_joint(own.end)
         };
-        match limits.enumerate().all(is_cut_well) {
+        match limits.zip(Slice::widths(self)).all(is_cut_well) {
             true => Ok(()),
             false => Err(FormatError::Unsupported("rows that the model does not have".to_owned())),
         }
@@ -129,6 +147,11 @@ impl Header {
         let Some(slice) = self.slice() else { return fingerprint };
         fingerprint_with(fingerprint, &slice.emit())
     }
+}
+
+/// Whether all boards of a team have a matrix whole: those of a layer's input, which are small.
+fn is_whole(kind: TensorKind) -> bool {
+    matches!(kind, TensorKind::InputGate | TensorKind::InputOut)
 }
 
 /// Rows of a matrix of `n` parts with `each` rows: the rows `own` of each part.

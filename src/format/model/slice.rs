@@ -27,12 +27,15 @@ pub struct Slice {
     pub mix_in: Range<usize>,
     /// Rows of the projection to the output's gate in recurrent layers; empty if there are none.
     pub mix_gate: Range<usize>,
+    /// KV heads of these query heads in layers with heads of their own; empty if there are none.
+    pub full_kv_heads: Range<usize>,
 }
 
 impl Slice {
-    pub(super) fn ranges(&self) -> [&Range<usize>; 8] {
-        let Slice { heads, kv_heads, dim, ffn, vocab, dense_ffn, mix_in, mix_gate } = self;
-        [heads, kv_heads, dim, ffn, vocab, dense_ffn, mix_in, mix_gate]
+    pub(super) fn ranges(&self) -> [&Range<usize>; 9] {
+        let Slice { heads, kv_heads, dim, ffn, vocab, dense_ffn, mix_in, mix_gate, full_kv_heads } =
+            self;
+        [heads, kv_heads, dim, ffn, vocab, dense_ffn, mix_in, mix_gate, full_kv_heads]
     }
 
     /// Bytes of the slice in a file.
@@ -55,6 +58,7 @@ impl Slice {
             dense_ffn: range()?,
             mix_in: range()?,
             mix_gate: range()?,
+            full_kv_heads: range()?,
         };
         match slice.emit() == bytes {
             true => Ok(slice),

@@ -250,7 +250,7 @@ fn parallel(weights: Weights) -> Header {
 fn layers_that_differ_have_their_own_tensors() {
     use TensorKind::{
         DenseW1, DenseW2, FullKNorm, FullQNorm, FullWk, FullWo, FullWq, FullWv, InputGate,
-        InputOut, KNorm, QNorm, W1, Wk, Wq, Wv,
+        InputNorm, InputOut, InputProjection, InputTable, KNorm, QNorm, W1, Wk, Wq, Wv,
     };
     for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, B2_SIX, Weights::Ggml] {
         for whole in [unlike(weights), parallel(weights)] {
@@ -292,11 +292,23 @@ fn layers_that_differ_have_their_own_tensors() {
     let [out, gate] = [InputOut, InputGate].map(|kind| narrow.encoding(TensorId::first(kind)));
     assert_eq!((out, gate), (Encoding::F32, Encoding::Q8 { group: 32 }));
     assert_eq!(Header::parse(&file(&narrow)), Ok(narrow));
-    for (layers, slice) in [(0..2, None), (2..4, None), (0..4, Some(Slice::whole(&header)))] {
+    let part = |layers, slice| {
         let share = FileShare { layers, has_ends: true, fingerprint: 7, slice };
-        let error = Header { share: Some(share), ..header.clone() }.check().unwrap_err();
+        Header { share: Some(share), ..header.clone() }
+    };
+    for layers in [0..2, 2..4] {
+        let error = part(layers, None).check().unwrap_err();
         assert!(error.to_string().contains("a part of a model"), "{error}");
     }
+    // Boards of a team have some rows of most matrices, and all that is small.
+    let whole = Slice::whole(&header);
+    let slice = Slice { heads: 0..4, kv_heads: 0..1, full_kv_heads: 0..1, dim: 32..64, ..whole };
+    let rows = part(0..4, Some(slice));
+    assert_eq!(Header::parse(&file(&rows)), Ok(rows.clone()));
+    let held = [FullWq, FullWk, FullWo, InputGate, InputOut].map(|kind| rows.held_shape(kind));
+    assert_eq!(held, [(256, 64), (64, 64), (32, 256), (32, 64), (64, 32)]);
+    let has = |kind| rows.tensors().any(|tensor| tensor.id.kind == kind);
+    assert!(!has(InputTable) && !has(InputProjection) && has(InputNorm));
 }
 
 #[test]

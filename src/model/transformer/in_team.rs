@@ -9,7 +9,7 @@ use crate::model::pass::Pass;
 use crate::model::plan::Plan;
 use crate::model::precision::Precision;
 use crate::model::start_error::StartError;
-use crate::model::team::Team;
+use crate::model::team::{Columns, Team};
 use crate::model::team_pass::layers_in_team;
 
 impl Transformer {
@@ -27,7 +27,7 @@ impl Transformer {
         Ok(())
     }
 
-    /// Sends the first `n` rows, which the lead holds, to all nodes.
+    /// Sends the first `n` rows, which the lead holds, with their inputs of layers to all nodes.
     ///
     /// # Errors
     /// If `gather` fails.
@@ -36,8 +36,14 @@ impl Transformer {
     /// If there are more rows than planned, or there is no team.
     pub fn share_rows(&mut self, n: usize, gather: &mut dyn Gather) -> Result<(), ForwardError> {
         let dim = self.model.header().dim;
+        let inputs = self.model.header().layer_inputs();
         let (pass, buffers) = self.begin(&[]);
-        in_team(&pass).share(&mut buffers.x[..n * dim], gather)
+        in_team(&pass).share(Columns::Rows, &mut buffers.x[..n * dim], gather)?;
+        if inputs == 0 {
+            return Ok(());
+        }
+        let rows = &mut buffers.tables.layer_inputs[..n * inputs];
+        in_team(&pass).share(Columns::LayerInputs, rows, gather)
     }
 
     /// Computes the share's layers on the rows of `spans`.
@@ -103,7 +109,7 @@ impl Transformer {
         if let Some((precision, bytes)) = rows {
             precision.read(bytes, x);
         }
-        in_team(&pass).share(x, gather)?;
+        in_team(&pass).share(Columns::Rows, x, gather)?;
         pass.normalise(x.chunks_exact(dim), buffers.inputs.f32);
         pass.classify(n, buffers, Some(gather))
     }
