@@ -250,7 +250,7 @@ fn parallel(weights: Weights) -> Header {
 fn layers_that_differ_have_their_own_tensors() {
     use TensorKind::{
         DenseW1, DenseW2, FullKNorm, FullQNorm, FullWk, FullWo, FullWq, FullWv, InputGate,
-        InputNorm, InputOut, InputProjection, InputTable, KNorm, QNorm, W1, Wk, Wq, Wv,
+        InputOut, KNorm, QNorm, W1, Wk, Wq, Wv,
     };
     for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, B2_SIX, Weights::Ggml] {
         for whole in [unlike(weights), parallel(weights)] {
@@ -292,6 +292,14 @@ fn layers_that_differ_have_their_own_tensors() {
     let [out, gate] = [InputOut, InputGate].map(|kind| narrow.encoding(TensorId::first(kind)));
     assert_eq!((out, gate), (Encoding::F32, Encoding::Q8 { group: 32 }));
     assert_eq!(Header::parse(&file(&narrow)), Ok(narrow));
+}
+
+#[test]
+fn a_board_may_have_rows_of_layers_that_differ_and_not_some_of_the_layers() {
+    use TensorKind::{
+        FullWk, FullWo, FullWq, InputGate, InputNorm, InputOut, InputProjection, InputTable,
+    };
+    let header = unlike(Weights::Q8 { group: 32 });
     let part = |layers, slice| {
         let share = FileShare { layers, has_ends: true, fingerprint: 7, slice };
         Header { share: Some(share), ..header.clone() }
