@@ -62,11 +62,11 @@ impl<'a> TeamPlan<'a> {
         let all = divided(load);
         let part = |own: usize| {
             let team = Team::new(header, &shares, own)?;
-            let GivenBytes { heads, dim, ffn, shared, logits } = team.given_bytes();
+            let GivenBytes { heads, dim, ffn, beside: [one, other], logits } = team.given_bytes();
             let part = |n| team.part_of(n);
             Ok(TeamPart {
                 need: Need { memory: part(all.memory), read: part(all.read), ops: part(all.ops) },
-                gives: [heads, dim, ffn, dim, shared],
+                gives: [heads, dim, ffn, dim, one, other],
                 logits,
             })
         };

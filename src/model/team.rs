@@ -11,7 +11,7 @@ use super::batch::ForwardError;
 use super::gather::{Gather, SpreadRows, To};
 use super::inputs::{Given, activation_group};
 use super::precision::Precision;
-use crate::format::model::{Header, Slice, TensorId, TensorKind};
+use crate::format::model::{Header, MoreFeatures, Slice, TensorId, TensorKind};
 use crate::kernels::{Kernels, PANEL_ROWS};
 use crate::pool::{Chunks, Pool};
 
@@ -59,8 +59,8 @@ pub struct GivenBytes {
     pub dim: u64,
     /// Of the activations of all of the row's experts.
     pub ffn: u64,
-    /// Of the activations of a shared expert; 0 if there is none.
-    pub shared: u64,
+    /// Of the activations of the layer beside a mixture, and of its output if it has norms; 0 if there is none.
+    pub beside: [u64; 2],
     /// Of the logits.
     pub logits: u64,
 }
@@ -233,11 +233,12 @@ impl Team {
             let [first, second] = &self.rows(columns).parts[self.own];
             (first.len() + second.len()) as u64
         };
-        let dense = bytes(Columns::DenseFfn);
-        let is_shared = self.narrow.features.more.parallel_ffn.is_some();
-        let (ffn, shared) = match is_shared {
-            true => (bytes(Columns::Ffn) * active, dense),
-            false => ((bytes(Columns::Ffn) * active).max(dense), 0),
+        let (dense, experts) = (bytes(Columns::DenseFfn), bytes(Columns::Ffn) * active);
+        let MoreFeatures { parallel_ffn, is_shared_expert, .. } = self.narrow.features.more;
+        let (ffn, beside) = match parallel_ffn {
+            Some(_) if is_shared_expert => (experts, [dense, 0]),
+            Some(_) => (experts, [dense, bytes(Columns::Dim)]),
+            None => (experts.max(dense), [0; 2]),
         };
         GivenBytes {
             heads: [Columns::Heads, Columns::FullHeads, Columns::Mix]
@@ -247,7 +248,7 @@ impl Team {
                 .unwrap_or(0),
             dim: bytes(Columns::Dim),
             ffn,
-            shared,
+            beside,
             logits: bytes(Columns::Vocab),
         }
     }

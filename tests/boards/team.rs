@@ -372,14 +372,17 @@ fn inputs_of_int8_are_gathered_as_int8() {
     assert_eq!(int8, n_layers * (2 * 4 * dim + (dim + ffn_dim) * (32 + 4) / 32));
 }
 
-/// With f16, texts may differ from those of one board, and are the same in all teams.
 #[test]
 fn teams_of_all_sizes_round_alike() {
-    let model = demo();
+    round_alike(&demo());
+}
+
+/// With f16, texts may differ from those of one board, and are the same in all teams.
+fn round_alike(model: &Arc<Model>) {
     let batches = batches(model.header().vocab_size);
     let by = |shares: &[u16], wire| {
         let setup = Setup { shares, isas: &[best()], is_packed: true, kv: KvKind::F16 };
-        by_team_over(&model, &setup, (wire, usize::MAX), &batches)
+        by_team_over(model, &setup, (wire, usize::MAX), &batches)
     };
     let wanted = by(&[1, 1], Precision::F16);
     assert!(wanted != by(&[1, 1], Precision::F32));
@@ -422,6 +425,13 @@ mod families {
                     check(&model, &setup, &format!("{checkpoint}, {weights:?}"));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn layers_that_differ_are_rounded_alike() {
+        for checkpoint in ["qwen35moe-tiny", "gemma4-tiny", "gemma4moe-tiny"] {
+            round_alike(&export(checkpoint, Weights::Q8 { group: 32 }));
         }
     }
 

@@ -1,8 +1,9 @@
 //! The expected speed of a team: boards that share every layer by rows.
 //!
 //! Time is that of a decoding pass of one row over a short text: every board reads its part of the weights,
-//! and the slowest decides; then all exchange their results, four times a layer or five with a shared expert, and send
-//! the logits to the lead. A board sends its bytes to each other one, and takes theirs at the same time.
+//! and the slowest decides; then all exchange their results, four times a layer and once or twice more where a
+//! layer stands beside a mixture, and send the logits to the lead. A board sends its bytes to each other one, and
+//! takes theirs at the same time.
 
 use super::{Board, Links, Need};
 
@@ -11,8 +12,8 @@ use super::{Board, Links, Need};
 pub(crate) struct TeamPart {
     /// Bytes of the board's weights, keys and values.
     pub(crate) need: Need,
-    /// Bytes that it gives to the gathers of each layer: four, and a fifth for a shared expert.
-    pub(crate) gives: [u64; 5],
+    /// Bytes that it gives to the gathers of each layer: four, and up to two for a layer beside a mixture.
+    pub(crate) gives: [u64; 6],
     /// Bytes of its logits, which go to the lead.
     pub(crate) logits: u64,
 }
@@ -102,7 +103,8 @@ pub(crate) fn team_figures(boards: &[&Board], parts: &[TeamPart], n_layers: usiz
             (own * others).max(sum - own) as f64 / links(board).wire
         })
     };
-    let n_gathers = 4 + usize::from(parts.iter().any(|part| part.gives[4] > 0));
+    let is_there = |index: &usize| parts.iter().any(|part| part.gives[*index] > 0);
+    let n_gathers = 4 + (4..6).filter(is_there).count();
     let of_layer: f64 = (0..n_gathers).map(gather).sum();
     let logits = |part: &TeamPart| part.logits as f64;
     let taken: f64 = parts.iter().skip(1).map(logits).sum();

@@ -341,7 +341,7 @@ fn a_team_takes_its_slowest_boards_time_and_that_of_gathers() {
     assert_eq!(shares(&[&slow, &Board { int8: 1e-9, ..weak }], &all, 0), [1000, 1]);
     let part = |read, gives, logits| TeamPart {
         need: Need { read, ..Need::default() },
-        gives: [gives, gives, 2 * gives, gives, 0],
+        gives: [gives, gives, 2 * gives, gives, 0, 0],
         logits,
     };
     let parts = [part(1000, 10, 7), part(1000, 20, 40), part(1000, 30, 20)];
