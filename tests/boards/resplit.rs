@@ -5,11 +5,9 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::common::jobs::{Heard, Listener};
-use crate::common::rings::{Recipe, assert_no_setbacks, assert_nothing_lost};
+use crate::common::rings::{Recipe, assert_no_setbacks, assert_nothing_lost, lead_alone};
 use leap::engine::ring::Setbacks;
-use leap::engine::team::OtherTeam;
 use leap::engine::{Engine, Job, JobId, Scheduler};
-use leap::internals::team::Mesh;
 
 fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
     let teams = teams.iter().map(|shares| shares.to_vec()).collect();
@@ -75,13 +73,7 @@ fn a_team_that_changes_amid_many_streams_keeps_every_result() {
     let alone = answers(&mut recipe(&[], &[]).alone(), |_, _| {});
     let (mut engine, changes) = recipe(&[], &[&[1, 1]]).changing_team();
     let (done, is_done) = channel();
-    let mut other = Some(OtherTeam {
-        shares: vec![1],
-        tell: Box::new(|| Ok(())),
-        link: Box::new(|| Ok(Mesh::alone())),
-        notices: Box::new(|_| {}),
-        done,
-    });
+    let mut other = Some(lead_alone(done));
     let found = answers(&mut engine, |engine, n_steps| {
         if let Some(other) = other.take_if(|_| n_steps == 5) {
             changes.send(other).unwrap();
@@ -124,14 +116,7 @@ fn a_team_whose_boards_stay_away_counts_one_loss_once() {
     let lost = run(&mut engine, true);
     assert!(lost.end.as_ref().is_some_and(Result::is_err), "{:?}", lost.end);
     let (done, is_done) = channel();
-    let other = OtherTeam {
-        shares: vec![1],
-        tell: Box::new(|| Ok(())),
-        link: Box::new(|| Ok(Mesh::alone())),
-        notices: Box::new(|_| {}),
-        done,
-    };
-    changes.send(other).unwrap();
+    changes.send(lead_alone(done)).unwrap();
     let found = run(&mut engine, false);
     assert!(found.end.as_ref().is_some_and(Result::is_ok), "{:?}", found.end);
     assert_eq!(is_done.try_recv(), Ok(Ok(())));

@@ -142,6 +142,17 @@ pub(crate) fn assert_no_setbacks(engine: &Engine) {
     assert_eq!(engine.team().unwrap().setbacks(), &Setbacks::default());
 }
 
+/// The team of a lead alone; the outcome of the change to it goes to `done`.
+pub(crate) fn lead_alone(done: Sender<Result<(), String>>) -> OtherTeam {
+    OtherTeam {
+        shares: vec![1],
+        tell: Box::new(|| Ok(())),
+        link: Box::new(|| Ok(Mesh::alone())),
+        notices: Box::new(|_| {}),
+        done,
+    }
+}
+
 /// Moves layers of a ring's nodes, one move at a time.
 pub(crate) struct Mover {
     changes: Sender<Change>,

@@ -6,15 +6,13 @@ use std::sync::mpsc::channel;
 use crate::common::folder::Folder;
 use crate::common::jobs::{Heard, Listener, answers, finish};
 use crate::common::models::export_to;
-use crate::common::rings::{Recipe, assert_no_setbacks, assert_nothing_lost};
+use crate::common::rings::{Recipe, assert_no_setbacks, assert_nothing_lost, lead_alone};
 use crate::drafts::{counts, drafted, knowing};
 use crate::recurrent::{CHECKPOINTS, Turn, fresh, jobs, turns};
 use leap::engine::ring::Setbacks;
-use leap::engine::team::OtherTeam;
 use leap::engine::{DraftMode, Drafter, Job, Scheduler};
 use leap::format::model::Weights;
 use leap::internals::model::{KvKind, Model};
-use leap::internals::team::Mesh;
 
 /// Checkpoints whose layers have other heads, and inputs or layers beside their mixtures.
 const UNLIKE: [&str; 2] = ["gemma4-tiny", "gemma4moe-tiny"];
@@ -109,14 +107,7 @@ fn a_team_that_changes_keeps_texts_with_states() {
             scheduler.step(&mut engine, &mut |id, event| listener.hear(id, event));
         }
         let (done, is_done) = channel();
-        let other = OtherTeam {
-            shares: vec![1],
-            tell: Box::new(|| Ok(())),
-            link: Box::new(|| Ok(Mesh::alone())),
-            notices: Box::new(|_| {}),
-            done,
-        };
-        changes.send(other).unwrap();
+        changes.send(lead_alone(done)).unwrap();
         engine.look_for_changes().unwrap();
         finish(&mut scheduler, &mut engine, &mut listener);
         assert_eq!(is_done.try_recv(), Ok(Ok(())), "{checkpoint}");
