@@ -15,7 +15,7 @@ use crate::export::tokenizer::{self as import, ImportedTokenizer};
 use crate::export::{ExportError, ExportOptions, ExportPlan, ExportProgress, Vocabulary};
 use crate::format::Shard;
 use crate::format::model::Ends;
-use crate::format::tokenizer::fingerprint;
+use crate::format::tokenizer::{TokenizerFile, fingerprint};
 use crate::kernels::Isa;
 use crate::model::Model;
 use crate::quant::GROUP_DEFAULT;
@@ -90,8 +90,25 @@ pub(super) fn tokenizer(
 
 /// Writes the model file; shows progress unless `is_quiet`.
 pub(super) fn write_model(plan: &ExportPlan, out: &Path, is_quiet: bool) -> Result<u64, Failure> {
+    with_progress(is_quiet, |progress| plan.write(out, progress))
+}
+
+/// Writes a GGUF file of the model, and shows progress.
+pub(super) fn write_gguf(
+    plan: &ExportPlan,
+    out: &Path,
+    tokenizer: Option<&TokenizerFile>,
+) -> Result<u64, Failure> {
+    with_progress(false, |progress| plan.write_gguf(out, tokenizer, progress))
+}
+
+/// Calls `write`, shows its progress unless `is_quiet`, and ends it at an interrupt.
+fn with_progress(
+    is_quiet: bool,
+    write: impl FnOnce(&mut dyn FnMut(ExportProgress) -> ControlFlow<()>) -> Result<u64, ExportError>,
+) -> Result<u64, Failure> {
     let mut shown = progress::ProgressLine::new("converting", is_quiet);
-    let result = plan.write(out, |ExportProgress { done_bytes, total_bytes }| {
+    let result = write(&mut |ExportProgress { done_bytes, total_bytes }| {
         shown.update(done_bytes, total_bytes);
         match signal::interrupted() {
             0 => ControlFlow::Continue(()),

@@ -14,6 +14,7 @@ use super::checkpoint::{self, CheckpointPath};
 use super::{Failure, convert, model_files, names, note, options, packing};
 use crate::export::{ExportOptions, ExportPlan};
 use crate::format::model::{Ends, Weights};
+use crate::format::tokenizer::TokenizerFile;
 use crate::kernels::Isa;
 use crate::quant::GROUP_DEFAULT;
 use crate::sys::signal;
@@ -70,6 +71,10 @@ pub(super) struct Export {
 impl Export {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let start = Instant::now();
+        let is_gguf = self.out.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
+        if is_gguf {
+            self.refuse_for_gguf()?;
+        }
         let options = self.options()?;
         let text = self.calibrate.as_deref().map(Text::read).transpose()?;
         signal::install()
@@ -83,11 +88,16 @@ impl Export {
             plan.set_layers(layers.clone()).map_err(Failure::export)?;
         }
         let tokenizer = convert::tokenizer(&mut plan, checkpoint.path(), false)?;
-        if tokenizer.is_none() {
-            note("leap: the checkpoint has no tokenizer; make one with `leap tokenizer`");
+        match tokenizer {
+            None if is_gguf => note("leap: the checkpoint has no tokenizer; nor has the GGUF file"),
+            None => note("leap: the checkpoint has no tokenizer; make one with `leap tokenizer`"),
+            Some(_) => {}
         }
         for hint in plan.notes() {
             note(&format!("leap: {hint}"));
+        }
+        if is_gguf {
+            return self.write_gguf(&plan, tokenizer.as_deref(), start);
         }
         if let Some(text) = text {
             self.calibrate(&text, &checkpoint, &mut plan, tokenizer.as_deref())?;
@@ -100,6 +110,45 @@ impl Export {
         }
         let seconds = start.elapsed().as_secs_f64();
         note(&format!("leap: {}", self.summary(&plan, bytes, seconds)));
+        Ok(())
+    }
+
+    /// Refuses options that have no meaning for a GGUF file.
+    fn refuse_for_gguf(&self) -> Result<(), Failure> {
+        let options = [
+            (self.isa.is_some(), "--isa"),
+            (self.layers.is_some(), "--layers"),
+            (self.calibrate.is_some(), "--calibrate"),
+            (self.embedding_bits.is_some(), "--embedding-bits"),
+            (self.group_size.is_some_and(|group| group != GROUP_DEFAULT), "--group-size"),
+        ];
+        match options.into_iter().find(|(is_given, _)| *is_given) {
+            Some((_, option)) => {
+                let problem = format!("{option} is for model files, not for a GGUF file");
+                Err(Failure::Usage(problem))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the GGUF file.
+    fn write_gguf(
+        &self,
+        plan: &ExportPlan,
+        tokenizer: Option<&[u8]>,
+        start: Instant,
+    ) -> Result<(), Failure> {
+        let tokenizer = tokenizer.map(|bytes| TokenizerFile::parse(bytes, None)).transpose();
+        let tokenizer = tokenizer.map_err(|e| Failure::input(&e))?;
+        let bytes = convert::write_gguf(plan, &self.out, tokenizer.as_ref())?;
+        note(&format!(
+            "leap: {}: GGUF ({}), {:.1} MB{} in {:.1} s",
+            self.out.display(),
+            plan.gguf_types(),
+            bytes as f64 / 1e6,
+            if self.verify { ", verified," } else { "" },
+            start.elapsed().as_secs_f64(),
+        ));
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! Finds a place in the model file for every tensor of a checkpoint.
 
+mod gguf;
+
 use std::collections::HashSet;
 use std::fs;
 use std::ops::{ControlFlow, Range};

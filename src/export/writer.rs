@@ -21,6 +21,7 @@ use crc32fast::Hasher;
 use super::calibration::Calibration;
 use super::error::ExportError;
 use super::job::{Block, Packing, QuantisedRows, TensorJob, blocks};
+use crate::format::FormatError;
 use crate::format::model::{
     Encoding, FileShare, Header, PACKED_ALIGN, Packed, Tensor, fingerprint,
 };
@@ -85,27 +86,78 @@ pub(super) fn write(
     jobs: &[TensorJob<'_>],
     out: &Path,
     verify: bool,
-    mut progress: impl FnMut(ExportProgress) -> ControlFlow<()>,
+    progress: impl FnMut(ExportProgress) -> ControlFlow<()>,
 ) -> Result<u64, ExportError> {
     let failed = |source| ExportError::Write { path: out.to_owned(), source };
     let header = converter.header;
     let table_at = header.tensors_end();
-    let total_bytes = table_at + 4 * header.n_tensors() as u64;
-    let mut file = create(out, total_bytes)?;
-    let mut done_bytes = header.len_bytes() as u64;
+    let data = header.len_bytes() as u64..table_at + 4 * header.n_tensors() as u64;
+    let file = create(out, data.end)?;
+    let end = |file: &mut AtomicFile, blocks: &[Crcs]| {
+        let (header, table) = finish(header, jobs, blocks);
+        file.write_all_at(&table, table_at).map_err(failed)?;
+        file.write_all_at(&header.emit(), 0).map_err(failed)?;
+        if verify {
+            file.sync_and_forget().map_err(failed)?;
+            verify_file(file.temporary_path(), out)?;
+        }
+        Ok(())
+    };
+    write_tensors(converter, jobs, (file, out, data), end, progress)
+}
+
+/// The head of a GGUF file, and the file's length.
+pub(super) struct GgufFrame {
+    pub(super) head: Vec<u8>,
+    pub(super) file_bytes: u64,
+}
+
+/// Writes a GGUF file and returns its length. `read` reads the head before the tensors are converted.
+pub(super) fn write_gguf(
+    converter: Converter<'_>,
+    jobs: &[TensorJob<'_>],
+    (frame, out, verify): (&GgufFrame, &Path, bool),
+    read: impl FnOnce(&Path) -> Result<(), ExportError>,
+    progress: impl FnMut(ExportProgress) -> ControlFlow<()>,
+) -> Result<u64, ExportError> {
+    let failed = |source| ExportError::Write { path: out.to_owned(), source };
+    let GgufFrame { head, file_bytes } = frame;
+    let file = create(out, *file_bytes)?;
+    // Not every file system reserves.
+    file.set_len(*file_bytes).map_err(failed)?;
+    file.write_all_at(head, 0).map_err(failed)?;
+    read(file.temporary_path())?;
+    let end = |file: &mut AtomicFile, blocks: &[Crcs]| {
+        if verify {
+            file.sync_and_forget().map_err(failed)?;
+            let map = Map::open(file.temporary_path()).map_err(failed)?;
+            verify_gguf(map.as_bytes(), (head, jobs, blocks))
+                .map_err(|source| ExportError::Verify { path: out.to_owned(), source })?;
+        }
+        Ok(())
+    };
+    let data = head.len() as u64..*file_bytes;
+    write_tensors(converter, jobs, (file, out, data), end, progress)
+}
+
+/// Converts all tensors into `file`, which has them in the range `data` and will be called `out`, and gives it its
+/// name. `end` writes what depends on the tensors' checksums.
+fn write_tensors(
+    converter: Converter<'_>,
+    jobs: &[TensorJob<'_>],
+    (mut file, out, data): (AtomicFile, &Path, Range<u64>),
+    end: impl FnOnce(&mut AtomicFile, &[Crcs]) -> Result<(), ExportError>,
+    mut progress: impl FnMut(ExportProgress) -> ControlFlow<()>,
+) -> Result<u64, ExportError> {
+    let failed = |source| ExportError::Write { path: out.to_owned(), source };
+    let Range { start: mut done_bytes, end: total_bytes } = data;
     let blocks = convert_all(converter, jobs, |converted| {
         if let Some(converted) = converted.filter(|converted| converted.is_held) {
             done_bytes += converted.write(&file).map_err(failed)?;
         }
         check(progress(ExportProgress { done_bytes, total_bytes }))
     })?;
-    let (header, table) = finish(header, jobs, &blocks);
-    file.write_all_at(&table, table_at).map_err(failed)?;
-    file.write_all_at(&header.emit(), 0).map_err(failed)?;
-    if verify {
-        file.sync_and_forget().map_err(failed)?;
-        verify_file(file.temporary_path(), out)?;
-    }
+    end(&mut file, &blocks)?;
     // Not left to `commit`: syncing takes long, and the caller may end the work until then.
     file.sync().map_err(failed)?;
     check(progress(ExportProgress { done_bytes: total_bytes, total_bytes }))?;
@@ -141,6 +193,28 @@ fn verify_file(path: &Path, out: &Path) -> Result<(), ExportError> {
     map.advise_sequential();
     let verified = Header::parse(map.as_bytes()).and_then(|header| header.verify(map.as_bytes()));
     verified.map(|_| ()).map_err(|source| ExportError::Verify { path: out.to_owned(), source })
+}
+
+/// Compares the whole GGUF file `file` with its head and the checksums of its tensors' blocks.
+fn verify_gguf(
+    file: &[u8],
+    (head, jobs, blocks): (&[u8], &[TensorJob<'_>], &[Crcs]),
+) -> Result<(), FormatError> {
+    let differs = |what: &str| FormatError::Checksum { what: what.to_owned() };
+    if !file.starts_with(head) {
+        return Err(differs("fields"));
+    }
+    for (job, own) in blocks_of(jobs, blocks) {
+        let Tensor { id, offset, bytes, .. } = job.tensor;
+        let range = offset as usize..(offset + bytes) as usize;
+        let crc =
+            join(own.iter().map(|crcs| &crcs.codes).chain(own.iter().map(|crcs| &crcs.floats)));
+        let found = file.get(range).map(crc32fast::hash);
+        if found != Some(crc.finalize()) {
+            return Err(differs(&id.to_string()));
+        }
+    }
+    Ok(())
 }
 
 /// Converts every block and calls `write` with each, in about the order of the file, and with `None` while there is
@@ -367,7 +441,7 @@ impl Converted {
         if is_finite(&self.floats) { Ok(()) } else { Err(block.not_finite()) }
     }
 
-    /// Copies the blocks of a GGUF file; rows of floats become [`Ggml::Q8_0`].
+    /// Copies the blocks of a GGUF file; other rows are encoded.
     #[inline(always)]
     fn fill_ggml(
         &mut self,
@@ -381,11 +455,14 @@ impl Converted {
         self.codes.resize(block.rows.len() * row_bytes, 0);
         wide.resize(cols, 0.0);
         for (row, out) in block.rows.clone().zip(self.codes.chunks_exact_mut(row_bytes)) {
-            match block.job.source.row_blocks(block.job.source_row(row)) {
+            match block.job.source.row_blocks(kind, block.job.source_row(row)) {
                 Some(blocks) => out.copy_from_slice(blocks),
                 None => {
                     block.widen(row, wide);
-                    ggml::encode_q8_0(wide, out);
+                    if !is_finite(wide) {
+                        return Err(block.not_finite());
+                    }
+                    ggml::encode(kind, wide, out).map_err(|error| block.not_encoded(&error))?;
                 }
             }
             kind.widen(out, wide);
@@ -528,11 +605,7 @@ fn crc(bytes: &[u8]) -> Hasher {
 /// The complete header, and the table of checksums.
 fn finish(header: &Header, jobs: &[TensorJob<'_>], blocks: &[Crcs]) -> (Header, Vec<u8>) {
     let (mut plain, mut stored) = (Vec::new(), Vec::new());
-    let mut rest = blocks;
-    for job in jobs {
-        let n_blocks = job.tensor.rows.div_ceil(job.rows_per_block());
-        let (own, others) = rest.split_at(n_blocks);
-        rest = others;
+    for (job, own) in blocks_of(jobs, blocks) {
         // A tensor is all its codes, then all its scales.
         let codes = own.iter().map(|crcs| &crcs.codes);
         let mut as_plain = join(codes.chain(own.iter().map(|crcs| &crcs.floats)));
@@ -559,6 +632,20 @@ fn finish(header: &Header, jobs: &[TensorJob<'_>], blocks: &[Crcs]) -> (Header, 
     let packed = header.packed.map(|packed| Packed { fingerprint, ..packed });
     let share = header.share.clone().map(|share| FileShare { fingerprint, ..share });
     (Header { packed, share, ..whole }, stored)
+}
+
+/// Each job with the checksums of its blocks.
+fn blocks_of<'a>(
+    jobs: &'a [TensorJob<'a>],
+    blocks: &'a [Crcs],
+) -> impl Iterator<Item = (&'a TensorJob<'a>, &'a [Crcs])> {
+    let mut rest = blocks;
+    jobs.iter().map(move |job| {
+        let n_blocks = job.tensor.rows.div_ceil(job.rows_per_block());
+        let (own, others) = rest.split_at(n_blocks);
+        rest = others;
+        (job, own)
+    })
 }
 
 /// The checksum of parts that follow each other.

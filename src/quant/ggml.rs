@@ -20,10 +20,14 @@
 //! Operations are in f32 in the order that ggml's own Python package takes, so that results are
 //! the same bits.
 
+#[cfg(feature = "tools")]
+mod encode;
 mod matrix;
 mod runs;
 
 use super::f16::half_to_f32;
+#[cfg(feature = "tools")]
+pub(crate) use encode::encode;
 pub use matrix::GgmlMatrix;
 pub(crate) use runs::{Codes, EVEN, Form, MXFP4_STEPS, NL_STEPS, Run, Steps, table};
 
@@ -218,7 +222,7 @@ pub(crate) fn split_q8_0(bytes: &[u8], codes: &mut [u8], scales: &mut [f32]) {
 /// # Panics
 /// If `out` does not have the bytes of whole blocks of `values`.
 #[cfg(feature = "tools")]
-pub(crate) fn encode_q8_0(values: &[f32], out: &mut [u8]) {
+fn encode_q8_0(values: &[f32], out: &mut [u8]) {
     let (values, out) = (values.as_chunks::<SHORT>().0, out.as_chunks_mut::<Q8_0_BYTES>().0);
     assert_eq!(values.len(), out.len());
     for (values, out) in values.iter().zip(out) {

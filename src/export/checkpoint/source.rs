@@ -211,17 +211,21 @@ impl<'a> SourceTensor<'a> {
         }
     }
 
-    /// The blocks of row `row`; `None` if values are stored in another way.
+    /// The blocks of row `row`; `None` if values are not stored in blocks of `kind`.
     ///
     /// # Panics
     /// If there is no such row.
-    pub(in crate::export) fn row_blocks(&self, row: usize) -> Option<&'a [u8]> {
+    pub(in crate::export) fn row_blocks(&self, kind: Ggml, row: usize) -> Option<&'a [u8]> {
         let [rows, cols] = self.grid;
         assert!(row < rows);
-        let Values { dtype: dtype @ ValueType::Blocks(_), pieces, axis: Axis::Rows } = &self.values
+        let Values { dtype: dtype @ ValueType::Blocks(own), pieces, axis: Axis::Rows } =
+            &self.values
         else {
             return None;
         };
+        if *own != kind {
+            return None;
+        }
         let piece_rows = rows / pieces.len();
         let piece = &pieces[row / piece_rows];
         let bytes = self.files[piece.file].map.as_bytes();

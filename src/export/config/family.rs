@@ -26,6 +26,8 @@ use super::settings::Settings;
 use crate::export::error::ExportError;
 use crate::format::model::{Architecture, Header};
 
+pub(super) use self::configure::{GRANITE_SCALES, WINDOW_PATTERN};
+
 /// A family, and how checkpoints name it.
 pub(super) struct Family {
     pub(super) architecture: Architecture,
@@ -73,6 +75,11 @@ static FAMILIES: [&Family; 21] = [
     &BERT,
     &NOMIC_BERT,
 ];
+
+/// Families whose GGUF files LEAP writes: those in which each tensor of a model file is a tensor, or some of its rows,
+/// in a GGUF file.
+static WRITTEN: [&Family; 9] =
+    [&LLAMA, &MISTRAL, &QWEN2, &QWEN3, &QWEN3_MOE, &SMOLLM3, &GRANITE, &GEMMA3, &PHI3];
 
 static LLAMA: Family = LIKE_LLAMA;
 
@@ -364,6 +371,36 @@ impl Family {
         let mut names = FAMILIES.map(name).to_vec();
         names.dedup();
         names.join(", ")
+    }
+
+    /// The family of a model of `header`, if LEAP writes its GGUF files.
+    pub(super) fn written(header: &Header) -> Option<&'static Family> {
+        let is_mistral3 = header.features.temperature.is_some();
+        let is_embedder = header.features.embedding.is_some();
+        let is_one = |family: &&Family| family.architecture == header.architecture;
+        WRITTEN.into_iter().find(is_one).filter(|_| !is_mistral3 && !is_embedder)
+    }
+
+    /// Name in a config.json of the family of a model of `header`.
+    pub(super) fn name_of(header: &Header) -> &'static str {
+        let is_mistral3 = header.features.temperature.is_some();
+        let is_one = |family: &&Family| family.architecture == header.architecture;
+        match FAMILIES.into_iter().find(is_one) {
+            _ if is_mistral3 => MINISTRAL3.model_type,
+            _ if header.features.embedding.is_some() => "models of embeddings",
+            Some(family) => family.model_type,
+            None => "this family",
+        }
+    }
+
+    /// Names of the families whose GGUF files LEAP writes.
+    pub(super) fn written_names() -> String {
+        WRITTEN.map(|family| family.model_type).join(", ")
+    }
+
+    /// `general.architecture` of this family's GGUF files.
+    pub(super) fn in_gguf(&self) -> &'static str {
+        self.gguf
     }
 
     /// The family of a params.json, which names none.

@@ -1,6 +1,6 @@
 //! The fields of a GGUF file.
 
-mod rope;
+pub(super) mod rope;
 mod rope_freqs;
 
 use super::family::Family;

@@ -7,13 +7,13 @@ use crate::format::model::{Header, SEQ_LEN_MAX, Weights};
 /// family's name.
 pub(super) type Key = [&'static str; 3];
 
-const CTX: Key = ["max_position_embeddings", "max_seq_len", "context_length"];
-const DIM: Key = ["hidden_size", "dim", "embedding_length"];
-const LAYERS: Key = ["num_hidden_layers", "n_layers", "block_count"];
-const HEADS: Key = ["num_attention_heads", "n_heads", "attention.head_count"];
-const KV_HEADS: Key = ["num_key_value_heads", "n_kv_heads", "attention.head_count_kv"];
-const HEAD_DIM: Key = ["head_dim", "head_dim", "attention.key_length"];
-const WINDOW: Key = ["sliding_window", "sliding_window", "attention.sliding_window"];
+pub(super) const CTX: Key = ["max_position_embeddings", "max_seq_len", "context_length"];
+pub(super) const DIM: Key = ["hidden_size", "dim", "embedding_length"];
+pub(super) const LAYERS: Key = ["num_hidden_layers", "n_layers", "block_count"];
+pub(super) const HEADS: Key = ["num_attention_heads", "n_heads", "attention.head_count"];
+pub(super) const KV_HEADS: Key = ["num_key_value_heads", "n_kv_heads", "attention.head_count_kv"];
+pub(super) const HEAD_DIM: Key = ["head_dim", "head_dim", "attention.key_length"];
+pub(super) const WINDOW: Key = ["sliding_window", "sliding_window", "attention.sliding_window"];
 
 /// Most layers of a model, far more than any has. Lists of layers are made before their tensors are looked for.
 const LAYERS_MAX: usize = 4096;

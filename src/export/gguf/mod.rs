@@ -12,19 +12,19 @@
 //! little-endian. [`Gguf::parse`] walks fields and table once, so that its result can be read without further checks of
 //! lengths. No allocation is sized by a number in the file.
 
+mod head;
 mod reader;
 mod value;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use head::ALIGNMENT;
 use reader::GgufReader;
 
 use crate::format::excerpt;
+pub(super) use head::{F32, GgufHead, MAGIC};
 pub(super) use value::{GgufList, GgufValue};
-
-/// The first four bytes.
-pub(super) const MAGIC: &[u8; 4] = b"GGUF";
 
 /// Limits far above what any model has: they bound the memory that a damaged file can ask for.
 const FIELDS_MAX: u64 = 1 << 16;
@@ -32,7 +32,6 @@ const TENSORS_MAX: u64 = 1 << 16;
 /// Limits of ggml.
 const DIMENSIONS_MAX: u32 = 4;
 const NAME_BYTES_MAX: usize = 1 << 12;
-const ALIGNMENT: u64 = 32;
 const ALIGNMENT_MAX: u64 = 1 << 20;
 
 /// A file's fields and table of tensors.

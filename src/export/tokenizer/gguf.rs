@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::draft::Draft;
 use super::error::ImportError;
+use super::gguf_names::{DEFAULT, MERGES, Named, SCORES, SPLITTERS, TOKENS, TYPES};
 use super::hf_json::{self, split_at_space};
 use super::sentencepiece;
 use super::settings::Settings;
@@ -13,77 +14,10 @@ use super::token::{Token, VOCAB_MAX};
 use super::wordpiece;
 use crate::export::gguf::{Gguf, GgufList, GgufValue, MAGIC};
 use crate::format::excerpt;
-use crate::format::tokenizer::{
-    SPACE_MARK, Splitter, TokenKind, TokenizerFlags, TokenizerKind, byte_piece,
-};
+use crate::format::tokenizer::{SPACE_MARK, TokenKind, TokenizerFlags, TokenizerKind, byte_piece};
 use crate::sys::map::Map;
 
-const TOKENS: &str = "tokenizer.ggml.tokens";
-const SCORES: &str = "tokenizer.ggml.scores";
-const TYPES: &str = "tokenizer.ggml.token_type";
-const MERGES: &str = "tokenizer.ggml.merges";
 const END_OF_TEXT: &str = "<|endoftext|>";
-/// A splitter, its names in llama.cpp, and the settings that go with these names.
-struct Named {
-    names: &'static [&'static str],
-    splitter: Splitter,
-    whole_pieces: bool,
-    nfc: bool,
-    /// Whether texts start with BOS if the file does not say.
-    writes_bos: bool,
-}
-
-const fn named(names: &'static [&'static str], splitter: Splitter) -> Named {
-    Named { names, splitter, whole_pieces: false, nfc: false, writes_bos: false }
-}
-
-const SPLITTERS: [Named; 10] = [
-    Named {
-        whole_pieces: true,
-        writes_bos: true,
-        ..named(
-            &[
-                "llama-bpe",
-                "llama3",
-                "llama-v3",
-                "lfm2",
-                "falcon3",
-                "falcon-h1",
-                "pixtral",
-                "midm-2.0",
-                "jina-v5-nano",
-            ],
-            Splitter::Llama3,
-        )
-    },
-    // SmolLM3 uses the first name.
-    Named { whole_pieces: true, ..named(&["smaug-bpe", "glm4", "glm5"], Splitter::Llama3) },
-    // Granite 4 uses the first name.
-    named(&["dbrx", "chatglm-bpe"], Splitter::Llama3),
-    // The files do not say NFC; these models' own tokenizers have it.
-    Named { nfc: true, ..named(&["qwen2", "deepseek-r1-qwen", "f2llmv2"], Splitter::Qwen2) },
-    Named { nfc: true, ..named(&["qwen35"], Splitter::Qwen35) },
-    named(&["stablelm2", "hunyuan", "solar-open", "kormo", "megrez", "grok-2"], Splitter::Qwen2),
-    // Granite 3 uses the second name.
-    named(
-        &[
-            "smollm",
-            "refact",
-            "starcoder",
-            "command-r",
-            "codeshell",
-            "exaone",
-            "minerva-7b",
-            "mellum2",
-        ],
-        Splitter::Gpt2Digits,
-    ),
-    named(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], Splitter::O200k),
-    Named { whole_pieces: true, writes_bos: true, ..named(&["tekken"], Splitter::Tekken) },
-    named(&[DEFAULT], Splitter::GgufDefault),
-];
-/// The splitter of files that name none: Llama 3's of before May 2024.
-const DEFAULT: &str = "default";
 
 /// Whether the file at `path` is a GGUF file.
 pub(super) fn is_gguf(path: &Path) -> bool {

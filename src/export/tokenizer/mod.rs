@@ -14,18 +14,21 @@ mod files;
 #[cfg(fuzzing)]
 pub(super) mod fuzz;
 mod gguf;
+mod gguf_names;
 mod hf_json;
 mod sentencepiece;
 mod settings;
 mod steps;
 mod template;
 mod tiktoken;
+mod to_gguf;
 mod token;
 mod wordpiece;
 
 use std::path::{Path, PathBuf};
 
 pub use error::ImportError;
+pub(super) use to_gguf::write as write_gguf;
 
 use crate::format::tokenizer::{TokenizerFile, TokenizerKind};
 use crate::tokenizer::Tokenizer;

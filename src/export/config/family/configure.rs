@@ -150,13 +150,17 @@ pub(super) fn smollm3(
     }
 }
 
+/// Scales of embedding, attention, residual stream and logits in GGUF files.
+pub(in crate::export::config) const GRANITE_SCALES: [&str; 4] =
+    ["embedding_scale", "attention.scale", "residual_scale", "logit_scale"];
+
 pub(super) fn granite(
     settings: &Settings<'_>,
     header: &mut Header,
     extras: &mut Extras,
 ) -> Result<(), ExportError> {
     let names = match settings.is_gguf() {
-        true => ["embedding_scale", "attention.scale", "residual_scale", "logit_scale"],
+        true => GRANITE_SCALES,
         false => [
             "embedding_multiplier",
             "attention_multiplier",
@@ -315,8 +319,8 @@ fn periodic_windows(
     usual: usize,
 ) -> Result<(), ExportError> {
     let mut period = usual;
-    let is_listed = settings.fields.labels(GGUF_WINDOWS)?.is_some();
-    for name in ["_sliding_window_pattern", "sliding_window_pattern", GGUF_WINDOWS] {
+    let is_listed = settings.fields.labels(WINDOW_PATTERN)?.is_some();
+    for name in ["_sliding_window_pattern", "sliding_window_pattern", WINDOW_PATTERN] {
         if !is_listed {
             period = settings.fields.size(name)?.unwrap_or(period);
         }
@@ -325,7 +329,7 @@ fn periodic_windows(
 }
 
 /// Setting with a period, or with a flag for each layer.
-const GGUF_WINDOWS: &str = "attention.sliding_window_pattern";
+pub(in crate::export::config) const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
 
 /// Takes over the window and the layers that have one: those that are listed, or else a rule.
 pub(super) fn windows(
@@ -338,7 +342,7 @@ pub(super) fn windows(
         return Ok(());
     }
     let (name, known) = match settings.is_gguf() {
-        true => (GGUF_WINDOWS, ["true", "false"]),
+        true => (WINDOW_PATTERN, ["true", "false"]),
         false => ("layer_types", ["sliding_attention", "full_attention"]),
     };
     let types = settings.layer_labels(name, header.n_layers)?;

@@ -10,10 +10,15 @@ use crate::export::config::gguf_fields::GgufFields;
 use crate::export::config::model::{take_long_rope, yarn_magnitude};
 use crate::export::config::settings::Fields;
 use crate::export::error::ExportError;
+use crate::export::gguf::GgufHead;
 use crate::export::names::{ROPE_FACTORS, ROPE_FREQS};
 use crate::format::excerpt;
-use crate::format::model::{Header, RopeScaling};
+use crate::format::model::{Features, Header, RopeScaling};
 
+const BETA_SLOW: &str = "rope.scaling.yarn_beta_slow";
+const BETA_FAST: &str = "rope.scaling.yarn_beta_fast";
+const BASE: &str = "rope.freq_base";
+const MAGNITUDE: &str = "rope.scaling.attn_factor";
 const TYPE: &str = "rope.scaling.type";
 const FACTOR: &str = "rope.scaling.factor";
 const ORIGINAL_CTX: &str = "rope.scaling.original_context_length";
@@ -25,8 +30,8 @@ pub(super) fn read(
     header: &mut Header,
     notes: &mut Vec<String>,
 ) -> Result<(), ExportError> {
-    header.rope_theta = fields.number("rope.freq_base")?.unwrap_or(10_000.0);
-    let mut magnitude = fields.number("rope.scaling.attn_factor")?.unwrap_or(1.0);
+    header.rope_theta = fields.number(BASE)?.unwrap_or(10_000.0);
+    let mut magnitude = fields.number(MAGNITUDE)?.unwrap_or(1.0);
     // For llama.cpp 0 means no factor.
     let factor = fields.number(FACTOR)?.filter(|factor| *factor != 0.0);
     let old_factor = fields.number("rope.scale_linear")?.filter(|factor| *factor != 0.0);
@@ -80,6 +85,57 @@ pub(super) fn read(
     Ok(())
 }
 
+/// Adds what [`read`] reads of a model of `header`, apart from [`tensors`].
+pub(in crate::export::config) fn write(
+    header: &Header,
+    key: &dyn Fn(&str) -> String,
+    head: &mut GgufHead,
+) {
+    let Features { local_theta, rope_magnitude, long_rope, .. } = &header.features;
+    head.float(&key(BASE), header.rope_theta as f32);
+    if let Some(local) = local_theta {
+        head.float(&key("rope.freq_base_swa"), *local as f32);
+    }
+    let mut scale = |name: &str, factor: f32| {
+        head.text(&key(TYPE), name);
+        head.float(&key(FACTOR), factor);
+    };
+    let mut original = long_rope.as_ref().map(|long| long.original_ctx as u32);
+    match header.rope_scaling {
+        Some(RopeScaling::Linear { factor }) => scale("linear", factor),
+        Some(RopeScaling::Yarn { factor, beta_slow, beta_fast, original_ctx, .. }) => {
+            scale("yarn", factor);
+            head.float(&key(BETA_SLOW), beta_slow);
+            head.float(&key(BETA_FAST), beta_fast);
+            original = Some(original_ctx);
+        }
+        Some(RopeScaling::Llama3 { original_ctx, .. }) => original = Some(original_ctx),
+        // YaRN's magnitude follows from its factor.
+        _ if *rope_magnitude != 1.0 => head.float(&key(MAGNITUDE), *rope_magnitude),
+        _ => {}
+    }
+    if let Some(original) = original {
+        head.number(&key(ORIGINAL_CTX), original);
+    }
+}
+
+/// The divisors of RoPE frequencies that a GGUF file has in tensors, and these tensors' names.
+pub(in crate::export) fn tensors(header: &Header) -> Vec<(&'static str, Vec<f32>)> {
+    let Features { rope_divisors, long_rope, .. } = &header.features;
+    match (header.rope_scaling, long_rope) {
+        (Some(scaling @ RopeScaling::Llama3 { .. }), _) => {
+            let pairs = header.rotary_dim() / 2;
+            vec![(ROPE_FREQS, rope_freqs::divisors(scaling, header.rope_theta, pairs))]
+        }
+        (Some(RopeScaling::Divisors), Some(long)) => {
+            let both = [rope_divisors, &long.divisors].map(Clone::clone);
+            ROPE_FACTORS.into_iter().zip(both).collect()
+        }
+        (Some(RopeScaling::Divisors), None) => vec![(ROPE_FREQS, rope_divisors.clone())],
+        _ => Vec::new(),
+    }
+}
+
 /// Context length in training. As in llama.cpp, it is the longest context if the file does not say.
 fn original_ctx(
     fields: &GgufFields<'_>,
@@ -118,8 +174,8 @@ fn yarn(
     }
     let scaling = RopeScaling::Yarn {
         factor: factor as f32,
-        beta_slow: fields.number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0) as f32,
-        beta_fast: fields.number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0) as f32,
+        beta_slow: fields.number(BETA_SLOW)?.unwrap_or(1.0) as f32,
+        beta_fast: fields.number(BETA_FAST)?.unwrap_or(32.0) as f32,
         original_ctx: original_ctx(fields, header, notes)? as u32,
         is_truncated: true,
     };

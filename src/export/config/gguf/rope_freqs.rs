@@ -35,6 +35,22 @@ pub(super) fn scaling(
     candidates.find_map(|(ctx, high)| points.check(ctx, high)).map(Some)
 }
 
+/// The divisors of `pairs` frequencies of base `theta` that this scaling of Llama 3 gives.
+pub(super) fn divisors(scaling: RopeScaling, theta: f64, pairs: usize) -> Vec<f32> {
+    let RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_ctx } = scaling
+    else {
+        return vec![1.0; pairs];
+    };
+    let (low, high) = (f64::from(low_freq_factor), f64::from(high_freq_factor));
+    let divisor = |index: usize| {
+        let wavelength = TAU * theta.powf(index as f64 / pairs as f64);
+        let turns = f64::from(original_ctx) / wavelength;
+        let s = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+        (1.0 / ((1.0 - s) / f64::from(factor) + s)) as f32
+    };
+    (0..pairs).map(divisor).collect()
+}
+
 struct Points<'a> {
     divisors: &'a [f32],
     theta: f64,

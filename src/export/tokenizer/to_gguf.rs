@@ -1,0 +1,153 @@
+//! The fields of a GGUF file that hold a tokenizer: those that [`super::gguf`] reads.
+
+use std::collections::HashMap;
+
+use super::gguf_names::{MERGES, SCORES, TOKENS, TYPES, splitter_of};
+use super::hf_json::byte_of;
+use crate::export::gguf::GgufHead;
+use crate::format::tokenizer::{
+    Merges, SPACE_MARK, TokenKind, TokenizerFile, TokenizerKind, byte_piece,
+};
+
+/// Names of ids that end a text; a GGUF file has room for one of each.
+const ENDS: [&str; 3] = ["eos", "eot", "eom"];
+
+/// Adds the tokenizer `file` to `head`. The ids that begin and end texts are those of the tokenizer, then those of the
+/// model.
+///
+/// # Errors
+/// Says what GGUF files cannot say.
+pub(in crate::export) fn write(
+    file: &TokenizerFile,
+    (bos, stop_ids): (Option<u32>, &[u32]),
+    head: &mut GgufHead,
+) -> Result<(), String> {
+    match file.kind {
+        TokenizerKind::ByteLevel => write_byte_level(file, head)?,
+        TokenizerKind::SentencePiece => write_sentencepiece(file, head)?,
+        TokenizerKind::WordPiece => return Err("a GGUF file of a WordPiece tokenizer".to_owned()),
+    }
+    let key = |name: &str| format!("tokenizer.ggml.{name}");
+    let kinds: Vec<i32> = file.vocab.iter().map(|(_, text, kind)| number(text, kind)).collect();
+    head.numbers(TYPES, &kinds);
+    if let Some(bos) = file.bos.or(bos) {
+        head.number(&key("bos_token_id"), bos);
+    }
+    head.flag(&key("add_bos_token"), file.bos.is_some());
+    head.flag(&key("add_eos_token"), false);
+    let mut ends: Vec<u32> = Vec::new();
+    for id in file.stop_ids.iter().chain(stop_ids) {
+        if !ends.contains(id) {
+            ends.push(*id);
+        }
+    }
+    for (name, id) in ENDS.into_iter().zip(ends) {
+        head.number(&key(&format!("{name}_token_id")), id);
+    }
+    let mut unknown = file.vocab.iter().filter(|(.., kind)| *kind == TokenKind::Unknown);
+    if let Some((id, ..)) = unknown.next() {
+        head.number(&key("unknown_token_id"), id);
+    }
+    if let Some(own) = &file.chat_texts.own {
+        head.text("tokenizer.chat_template", &own.text);
+        if let Some(tools) = &own.tool_text {
+            head.text("tokenizer.chat_template.tool_use", tools);
+        }
+    }
+    Ok(())
+}
+
+/// The number of a token's type.
+fn number(text: &[u8], kind: TokenKind) -> i32 {
+    match kind {
+        TokenKind::Normal => 1,
+        TokenKind::Unknown => 2,
+        TokenKind::Control => 3,
+        TokenKind::UserDefined => 4,
+        TokenKind::Unused => 5,
+        TokenKind::Byte if byte_piece(text).is_some() => 6,
+        // Only decoded.
+        TokenKind::Byte => 5,
+    }
+}
+
+/// Texts of all tokens as `text` writes them. Ids without a token get names as llama.cpp's converter gives them.
+fn texts(file: &TokenizerFile, text: impl Fn(&[u8], TokenKind) -> Vec<u8>) -> Vec<Vec<u8>> {
+    let token = |(id, bytes, kind): (u32, &[u8], TokenKind)| match bytes {
+        [] => format!("[PAD{id}]").into_bytes(),
+        bytes => text(bytes, kind),
+    };
+    file.vocab.iter().map(token).collect()
+}
+
+fn write_sentencepiece(file: &TokenizerFile, head: &mut GgufHead) -> Result<(), String> {
+    if let Merges::Listed(_) = file.merges {
+        let what = "a GGUF file of pieces that merge in the order of a list, and not of scores";
+        return Err(what.to_owned());
+    }
+    head.text("tokenizer.ggml.model", "llama");
+    head.text("tokenizer.ggml.pre", "default");
+    let marked = |text: &[u8], kind| match (kind, str::from_utf8(text)) {
+        (TokenKind::Control | TokenKind::Unknown, _) | (_, Err(_)) => text.to_vec(),
+        (_, Ok(text)) => text.replace(' ', SPACE_MARK).into_bytes(),
+    };
+    head.texts(TOKENS, &texts(file, marked));
+    let score = |(id, ..): (u32, &[u8], TokenKind)| file.vocab.score(id).unwrap_or_default();
+    head.floats(SCORES, &file.vocab.iter().map(score).collect::<Vec<f32>>());
+    head.flag("tokenizer.ggml.add_space_prefix", file.flags.dummy_prefix);
+    head.flag("tokenizer.ggml.remove_extra_whitespaces", file.flags.remove_extra_spaces);
+    Ok(())
+}
+
+fn write_byte_level(file: &TokenizerFile, head: &mut GgufHead) -> Result<(), String> {
+    let splitter = splitter_of(file).ok_or_else(|| {
+        format!("a GGUF file of a tokenizer with the splitter {}", file.splitter.name())
+    })?;
+    head.text("tokenizer.ggml.model", "gpt2");
+    head.text("tokenizer.ggml.pre", splitter);
+    let alphabet = alphabet();
+    let written = |bytes: &[u8]| -> String {
+        bytes.iter().map(|byte| alphabet[usize::from(*byte)]).collect()
+    };
+    let text = |bytes: &[u8], kind| match kind {
+        TokenKind::Normal | TokenKind::Byte => written(bytes).into_bytes(),
+        _ => bytes.to_vec(),
+    };
+    head.texts(TOKENS, &texts(file, text));
+    let token = |id: u32| written(file.vocab.get(id).unwrap_or_default());
+    let pair = |(left, right): (u32, u32)| format!("{} {}", token(left), token(right)).into_bytes();
+    head.texts(MERGES, &merges(file).into_iter().map(pair).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// The character of each byte in texts of byte-level tokens.
+fn alphabet() -> [char; 256] {
+    let mut alphabet = ['\0'; 256];
+    for c in '!'..='\u{143}' {
+        if let Some(byte) = byte_of(c) {
+            alphabet[usize::from(byte)] = c;
+        }
+    }
+    alphabet
+}
+
+/// The pairs that merge, in their order. Where scores decide, they are all pairs that together are a token.
+fn merges(file: &TokenizerFile) -> Vec<(u32, u32)> {
+    if let Merges::Listed(pairs) = &file.merges {
+        return pairs.clone();
+    }
+    let normal = || file.vocab.iter().filter(|(.., kind)| *kind == TokenKind::Normal);
+    let ids: HashMap<&[u8], u32> = normal().map(|(id, text, _)| (text, id)).collect();
+    let mut made: Vec<(u32, &[u8])> = normal().map(|(id, text, _)| (id, text)).collect();
+    let score = |id: u32| file.vocab.score(id).unwrap_or_default();
+    // Stable: equal scores stay in the order of ids.
+    made.sort_by(|(one, _), (other, _)| score(*other).total_cmp(&score(*one)));
+    let mut pairs = Vec::new();
+    for (_, text) in made {
+        let first = pairs.len();
+        let halves = |at: usize| Some((*ids.get(&text[..at])?, *ids.get(&text[at..])?));
+        pairs.extend((1..text.len()).filter_map(halves));
+        pairs[first..].sort_unstable();
+    }
+    pairs
+}
