@@ -1,4 +1,4 @@
-//! `leap export`: converts a checkpoint to a model file.
+//! `leap export`: converts a checkpoint to a model file, or to a GGUF file.
 
 mod calibrate;
 
@@ -13,6 +13,7 @@ use self::calibrate::Text;
 use super::checkpoint::{self, CheckpointPath};
 use super::{Failure, convert, model_files, names, note, options, packing};
 use crate::export::{ExportOptions, ExportPlan};
+use crate::format::ChatTemplate;
 use crate::format::model::{Ends, Weights};
 use crate::format::tokenizer::TokenizerFile;
 use crate::kernels::Isa;
@@ -24,7 +25,7 @@ use crate::sys::signal;
 #[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "export")]
 pub(super) struct Export {
-    /// model file to write
+    /// model file to write; a GGUF file, for other programs, if its name ends in .gguf
     #[argh(positional)]
     out: PathBuf,
     /// folder of the checkpoint, Meta's or Hugging Face's, or its name, as in hf:ORG/REPO
@@ -35,7 +36,7 @@ pub(super) struct Export {
     gguf: Option<PathBuf>,
     /// version of the file: 1 for f32, 2 for int8 (default), 3 for 4-bit weights of 5 bits each, 4 for
     /// those of 4.5; of 3 and 4 the embedding and classifier are int8. 5 keeps the weights of a GGUF file
-    /// exactly
+    /// exactly. In a GGUF file 2 is Q8_0, 3 is Q4_1, and 4 is Q4_K, with Q4_1 where that does not fit
     #[argh(option, default = "2")]
     version: u32,
     /// bits of a weight of the embedding and classifier of version 4: 8 (default), or 6, which takes a
@@ -96,11 +97,11 @@ impl Export {
         for hint in plan.notes() {
             note(&format!("leap: {hint}"));
         }
-        if is_gguf {
-            return self.write_gguf(&plan, tokenizer.as_deref(), start);
-        }
         if let Some(text) = text {
             self.calibrate(&text, &checkpoint, &mut plan, tokenizer.as_deref())?;
+        }
+        if is_gguf {
+            return self.write_gguf(&plan, tokenizer.as_deref(), start);
         }
         let bytes = convert::write_model(&plan, &self.out, false)?;
         if let Some(tokenizer) = tokenizer {
@@ -118,7 +119,6 @@ impl Export {
         let options = [
             (self.isa.is_some(), "--isa"),
             (self.layers.is_some(), "--layers"),
-            (self.calibrate.is_some(), "--calibrate"),
             (self.embedding_bits.is_some(), "--embedding-bits"),
             (self.group_size.is_some_and(|group| group != GROUP_DEFAULT), "--group-size"),
         ];
@@ -140,6 +140,13 @@ impl Export {
     ) -> Result<(), Failure> {
         let tokenizer = tokenizer.map(|bytes| TokenizerFile::parse(bytes, None)).transpose();
         let tokenizer = tokenizer.map_err(|e| Failure::input(&e))?;
+        let has_text = |file: &TokenizerFile| file.chat_texts.own.is_some();
+        if tokenizer.as_ref().is_some_and(|file| file.chat != ChatTemplate::None && !has_text(file))
+        {
+            note(
+                "leap: the GGUF file has no chat template, because the checkpoint has none as text",
+            );
+        }
         let bytes = convert::write_gguf(plan, &self.out, tokenizer.as_ref())?;
         note(&format!(
             "leap: {}: GGUF ({}), {:.1} MB{} in {:.1} s",

@@ -520,7 +520,11 @@ impl Converted {
         }
         let rows_of_one = header.rows_of_one(id.kind).unwrap_or(rows);
         let encoding = header.encoding(id);
-        let is_kept = matches!(encoding, Encoding::Q8 { group } if block.has_codes(group));
+        let is_kept = match encoding {
+            Encoding::Q8 { group } => block.has_codes(group),
+            Encoding::Ggml(kind) => block.job.source.row_blocks(kind, 0).is_some(),
+            _ => false,
+        };
         let mut row = block.rows.start;
         while row < block.rows.end {
             let expert = row / rows_of_one;
@@ -552,7 +556,12 @@ impl Converted {
     ) -> Result<(), quant::QuantError> {
         match encoding {
             // Not encoded again: f32 values, and embedding and classifier, whose inputs are not measured.
-            Encoding::F32 | Encoding::Bcml6 | Encoding::Ggml(_) => {}
+            Encoding::F32 | Encoding::Bcml6 => {}
+            Encoding::Ggml(kind) => {
+                let bytes = |at: usize| at / kind.len() * kind.bytes();
+                let out = &mut self.codes[bytes(values.start)..bytes(values.end)];
+                feedback.encode_ggml(kind, out)?;
+            }
             Encoding::Q8 { group } => {
                 let scales = &mut self.floats[values.start / group..values.end / group];
                 let q = bytemuck::cast_slice_mut(&mut self.codes[values]);

@@ -13,6 +13,7 @@
 //! Sixteen rows are encoded side by side. Sums run over columns in order, so the result depends neither on the machine
 //! nor on how threads share the rows.
 
+mod ggml;
 mod grid;
 
 use bytemuck::Zeroable;

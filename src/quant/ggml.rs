@@ -21,7 +21,7 @@
 //! the same bits.
 
 #[cfg(feature = "tools")]
-mod encode;
+pub(super) mod encode;
 mod matrix;
 mod runs;
 
@@ -84,7 +84,7 @@ pub(crate) fn mxfp4_scale(exponent: u8) -> f32 {
 /// Values of a block of the older types.
 pub(crate) const SHORT: usize = 32;
 /// Values of a block of the `_K` types.
-const LONG: usize = 256;
+pub(super) const LONG: usize = 256;
 /// Bytes of a block of [`Ggml::Q8_0`].
 pub(crate) const Q8_0_BYTES: usize = 34;
 

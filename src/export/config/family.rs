@@ -24,9 +24,9 @@ use self::recurrent::*;
 use super::model::Extras;
 use super::settings::Settings;
 use crate::export::error::ExportError;
-use crate::format::model::{Architecture, Header};
+use crate::format::model::{Architecture, Features, Header};
 
-pub(super) use self::configure::{GRANITE_SCALES, WINDOW_PATTERN};
+pub(super) use self::configure::{GRANITE_SCALES, TEMPERATURE, WINDOW_PATTERN};
 
 /// A family, and how checkpoints name it.
 pub(super) struct Family {
@@ -78,8 +78,19 @@ static FAMILIES: [&Family; 21] = [
 
 /// Families whose GGUF files LEAP writes: those in which each tensor of a model file is a tensor, or some of its rows,
 /// in a GGUF file.
-static WRITTEN: [&Family; 9] =
-    [&LLAMA, &MISTRAL, &QWEN2, &QWEN3, &QWEN3_MOE, &SMOLLM3, &GRANITE, &GEMMA3, &PHI3];
+static WRITTEN: [&Family; 11] = [
+    &LLAMA,
+    &MISTRAL,
+    &MINISTRAL3,
+    &QWEN2,
+    &QWEN3,
+    &QWEN3_MOE,
+    &SMOLLM3,
+    &GRANITE,
+    &GEMMA3,
+    &PHI3,
+    &GPT_OSS,
+];
 
 static LLAMA: Family = LIKE_LLAMA;
 
@@ -373,20 +384,35 @@ impl Family {
         names.join(", ")
     }
 
-    /// The family of a model of `header`, if LEAP writes its GGUF files.
+    /// The family of a model of `header` in GGUF files, if LEAP writes its files. They call Granite 4 without recurrent
+    /// layers and experts Granite.
     pub(super) fn written(header: &Header) -> Option<&'static Family> {
-        let is_mistral3 = header.features.temperature.is_some();
-        let is_embedder = header.features.embedding.is_some();
+        let Features { recurrent, experts, embedding, .. } = &header.features;
+        if embedding.is_some() {
+            return None;
+        }
+        let is_plain = recurrent.is_none() && experts.is_none();
+        match (header.architecture, Family::of_header(header)) {
+            (Architecture::Granite4, _) if is_plain => Some(&GRANITE),
+            (_, Some(family)) => {
+                WRITTEN.into_iter().find(|known| known.model_type == family.model_type)
+            }
+            _ => None,
+        }
+    }
+
+    /// The family of a model of `header`. Only Ministral 3 has a temperature.
+    fn of_header(header: &Header) -> Option<&'static Family> {
         let is_one = |family: &&Family| family.architecture == header.architecture;
-        WRITTEN.into_iter().find(is_one).filter(|_| !is_mistral3 && !is_embedder)
+        match header.features.temperature {
+            Some(_) => Some(&MINISTRAL3),
+            None => FAMILIES.into_iter().find(is_one),
+        }
     }
 
     /// Name in a config.json of the family of a model of `header`.
     pub(super) fn name_of(header: &Header) -> &'static str {
-        let is_mistral3 = header.features.temperature.is_some();
-        let is_one = |family: &&Family| family.architecture == header.architecture;
-        match FAMILIES.into_iter().find(is_one) {
-            _ if is_mistral3 => MINISTRAL3.model_type,
+        match Family::of_header(header) {
             _ if header.features.embedding.is_some() => "models of embeddings",
             Some(family) => family.model_type,
             None => "this family",

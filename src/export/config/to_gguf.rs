@@ -1,6 +1,6 @@
 //! The fields of the GGUF file that a model becomes: those that [`super::gguf`] reads.
 
-use super::family::{Family, GRANITE_SCALES, WINDOW_PATTERN};
+use super::family::{Family, GRANITE_SCALES, TEMPERATURE, WINDOW_PATTERN, YARN_LOG_MULTIPLIER};
 use super::gguf;
 use super::gguf::rope;
 use super::model::Extras;
@@ -50,7 +50,12 @@ pub(in crate::export) fn write(
         head.number(&key(named(WINDOW)), window as u32);
         write_pattern(header, &key, head);
     }
-    if header.architecture == Architecture::Granite {
+    if let Some(temperature) = features.temperature {
+        head.float(&key(TEMPERATURE), temperature.slope);
+        // The family's YaRN does not grow.
+        head.float(&key(YARN_LOG_MULTIPLIER), 1.0);
+    }
+    if matches!(header.architecture, Architecture::Granite | Architecture::Granite4) {
         let attention = features.attention_scale.unwrap_or(0.0);
         let scales =
             [features.embedding_scale, attention, features.residual_scale, extras.logits_divisor];
@@ -74,14 +79,18 @@ pub(in crate::export) fn write(
     }
 }
 
-/// Adds which layers have a window, if that is not the family's usual rule: Gemma's every sixth layer has none.
+/// Adds which layers have a window, if that is not the family's usual rule: some layers at equal distances have none.
 fn write_pattern(header: &Header, key: &dyn Fn(&str) -> String, head: &mut GgufHead) {
-    const USUAL: usize = 6;
+    let usual = match header.architecture {
+        Architecture::Gemma3 => 6,
+        Architecture::GptOss => 2,
+        _ => return,
+    };
     let is_windowed = |layer: usize| !header.features.full_layers.contains(layer);
     let flags: Vec<bool> = (0..header.n_layers).map(is_windowed).collect();
     let has_period =
         |n: &usize| flags.iter().enumerate().all(|(i, is)| *is != (i + 1).is_multiple_of(*n));
-    if header.architecture != Architecture::Gemma3 || has_period(&USUAL) {
+    if has_period(&usual) {
         return;
     }
     match (1..=header.n_layers).find(has_period) {

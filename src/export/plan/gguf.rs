@@ -17,7 +17,7 @@ use crate::format::model::{Encoding, Header, TensorId, TensorRole, Weights};
 use crate::format::tokenizer::TokenizerFile;
 use crate::quant::Ggml;
 
-/// What llama.cpp calls a file of f32, and files whose matrices are mostly of these types.
+/// Numbers that llama.cpp has for a file of f32, and for files whose matrices are mostly of these types.
 const FILE_TYPES: [(Option<Ggml>, u32); 4] =
     [(None, 0), (Some(Ggml::Q8_0), 7), (Some(Ggml::Q4_1), 3), (Some(Ggml::Q4K), 14)];
 const FILE_TYPE: &str = "general.file_type";
@@ -60,7 +60,8 @@ impl ExportPlan {
         jobs.iter_mut().for_each(|job| job.tensor.offset += start);
         bytes.extend(values);
         let frame = GgufFrame { head: bytes, file_bytes: start + head.data_bytes() };
-        let converter = Converter { header: &header, packing: None, calibration: None };
+        let calibration = self.calibration.as_ref();
+        let converter = Converter { header: &header, packing: None, calibration };
         let read = |file: &Path| {
             let checkpoint = Checkpoint::gguf(file)?;
             config::check_gguf(&checkpoint, (&self.header, &self.extras))
@@ -156,8 +157,11 @@ impl ExportPlan {
                 }
             };
             let shape = match header.rows_of_one(id.kind) {
-                _ if id.kind.is_vector() => vec![cols],
+                Some(_) if id.kind.is_vector() => {
+                    vec![cols / header.n_ffns(), header.n_ffns()]
+                }
                 Some(of_one) => vec![cols, of_one, rows / of_one],
+                None if id.kind.is_vector() => vec![cols],
                 None => vec![cols, rows],
             };
             let bytes = (rows * row_bytes) as u64;

@@ -30,11 +30,13 @@ pub(in crate::export) fn write(
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let kinds: Vec<i32> = file.vocab.iter().map(|(_, text, kind)| number(text, kind)).collect();
     head.numbers(TYPES, &kinds);
-    if let Some(bos) = file.bos.or(bos) {
+    let own = file.chat_texts.own.as_ref();
+    // The template names a token, even if texts do not begin with it.
+    let named = || own.and_then(|own| file.vocab.find(own.bos.as_bytes()));
+    if let Some(bos) = file.bos.or(bos).or_else(named) {
         head.number(&key("bos_token_id"), bos);
     }
     head.flag(&key("add_bos_token"), file.bos.is_some());
-    head.flag(&key("add_eos_token"), false);
     let mut ends: Vec<u32> = Vec::new();
     for id in file.stop_ids.iter().chain(stop_ids) {
         if !ends.contains(id) {
@@ -48,7 +50,7 @@ pub(in crate::export) fn write(
     if let Some((id, ..)) = unknown.next() {
         head.number(&key("unknown_token_id"), id);
     }
-    if let Some(own) = &file.chat_texts.own {
+    if let Some(own) = own {
         head.text("tokenizer.chat_template", &own.text);
         if let Some(tools) = &own.tool_text {
             head.text("tokenizer.chat_template.tool_use", tools);
@@ -88,7 +90,10 @@ fn write_sentencepiece(file: &TokenizerFile, head: &mut GgufHead) -> Result<(), 
     head.text("tokenizer.ggml.model", "llama");
     head.text("tokenizer.ggml.pre", "default");
     let marked = |text: &[u8], kind| match (kind, str::from_utf8(text)) {
-        (TokenKind::Control | TokenKind::Unknown, _) | (_, Err(_)) => text.to_vec(),
+        // Found in texts as they stand, before spaces get their marks.
+        (TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined, _) | (_, Err(_)) => {
+            text.to_vec()
+        }
         (_, Ok(text)) => text.replace(' ', SPACE_MARK).into_bytes(),
     };
     head.texts(TOKENS, &texts(file, marked));

@@ -5,11 +5,11 @@ use crate::quant::QuantError;
 use crate::quant::bcml1::{self, to_f16};
 
 /// Bytes of a block of [`Ggml::Q4K`].
-const Q4_K_BYTES: usize = 144;
+pub(in crate::quant) const Q4_K_BYTES: usize = 144;
 /// Groups of such a block.
 const GROUPS: usize = LONG / SHORT;
 /// Largest code of a scale or a minimum.
-const SCALE_MAX: f32 = 63.0;
+pub(in crate::quant) const SCALE_MAX: f32 = 63.0;
 /// Slopes that are tried for a group, from one step fewer than its codes to one more.
 const SLOPES: u8 = 20;
 
@@ -24,7 +24,7 @@ const SLOPES: u8 = 20;
 pub(crate) fn encode(kind: Ggml, values: &[f32], out: &mut [u8]) -> Result<(), QuantError> {
     match kind {
         Ggml::Q8_0 => encode_q8_0(values, out),
-        // The same bytes.
+        // BCML1 has the bytes of Q4_1.
         Ggml::Q4_1 => bcml1::encode(values, bytemuck::cast_slice_mut(out))?,
         Ggml::Q4K => encode_q4_k(values, out),
         other => unreachable!("{} is not encoded", other.name()),
@@ -34,9 +34,9 @@ pub(crate) fn encode(kind: Ggml, values: &[f32], out: &mut [u8]) -> Result<(), Q
 
 /// `w = scale * code - min`, neither of them below 0.
 #[derive(Clone, Copy)]
-struct Line {
-    scale: f32,
-    min: f32,
+pub(in crate::quant) struct Line {
+    pub(in crate::quant) scale: f32,
+    pub(in crate::quant) min: f32,
 }
 
 #[inline(always)]
@@ -49,14 +49,8 @@ fn encode_q4_k(values: &[f32], out: &mut [u8]) {
         for (line, group) in lines.iter_mut().zip(groups) {
             *line = best_line(group);
         }
-        let largest = |of: fn(&Line) -> f32| lines.iter().map(of).fold(0.0, f32::max);
-        let d = to_f16(largest(|line| line.scale) / SCALE_MAX);
-        let m = to_f16(largest(|line| line.min) / SCALE_MAX);
+        let (d, m) = begin_q4_k(&lines, out);
         let (head, codes) = out.split_at_mut(16);
-        head.fill(0);
-        codes.fill(0);
-        head[..2].copy_from_slice(&half::f16::from_f32(d).to_le_bytes());
-        head[2..4].copy_from_slice(&half::f16::from_f32(m).to_le_bytes());
         for (i, (line, group)) in lines.iter().zip(groups).enumerate() {
             let (s, t) = nearest(*line, (d, m), group);
             put_scale_and_min(&mut head[4..], i, (s, t));
@@ -70,9 +64,24 @@ fn encode_q4_k(values: &[f32], out: &mut [u8]) {
     }
 }
 
+/// Writes the factors of scales and minima that suit `lines`, and zeros for all else. Returns the factors.
+#[inline(always)]
+pub(in crate::quant) fn begin_q4_k(
+    lines: &[Line; GROUPS],
+    out: &mut [u8; Q4_K_BYTES],
+) -> (f32, f32) {
+    let largest = |of: fn(&Line) -> f32| lines.iter().map(of).fold(0.0, f32::max);
+    let d = to_f16(largest(|line| line.scale) / SCALE_MAX);
+    let m = to_f16(largest(|line| line.min) / SCALE_MAX);
+    out.fill(0);
+    out[..2].copy_from_slice(&half::f16::from_f32(d).to_le_bytes());
+    out[2..4].copy_from_slice(&half::f16::from_f32(m).to_le_bytes());
+    (d, m)
+}
+
 /// The line with the least squared error that a search finds: codes by a slope, then the best line for these codes.
 #[inline(always)]
-fn best_line(group: &[f32; SHORT]) -> Line {
+pub(in crate::quant) fn best_line(group: &[f32; SHORT]) -> Line {
     let low = group.iter().fold(0.0, |low: f32, w| low.min(*w));
     let high = group.iter().fold(low, |high: f32, w| high.max(*w));
     let mut best = Line { scale: (high - low) / 15.0, min: -low };
@@ -112,7 +121,7 @@ fn best_line(group: &[f32; SHORT]) -> Line {
 
 /// The codes of scale and minimum, near those of `line`, with the least squared error.
 #[inline(always)]
-fn nearest(line: Line, (d, m): (f32, f32), group: &[f32; SHORT]) -> (u8, u8) {
+pub(in crate::quant) fn nearest(line: Line, (d, m): (f32, f32), group: &[f32; SHORT]) -> (u8, u8) {
     let [s, t] = [line.scale * inverse(d), line.min * inverse(m)].map(|code| rounded(code, 63.0));
     let around = |code: f32| [0.0, -1.0, 1.0].map(|step| (code + step).clamp(0.0, SCALE_MAX));
     let (mut best, mut least) = ((s, t), f32::INFINITY);
@@ -164,7 +173,7 @@ fn rounded(x: f32, max: f32) -> f32 {
 }
 
 /// Stores scale and minimum of group `i`, as [`scale_and_min`](super::scale_and_min) reads them.
-fn put_scale_and_min(scales: &mut [u8], i: usize, (s, t): (u8, u8)) {
+pub(in crate::quant) fn put_scale_and_min(scales: &mut [u8], i: usize, (s, t): (u8, u8)) {
     match i {
         0..4 => {
             scales[i] |= s;

@@ -134,15 +134,17 @@ fn disk_that_is_too_small_ends_with_code_1() {
     let folder = Folder::new();
     small(&folder);
     let names = folder.names();
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -f 16; exec \"$@\"", "sh"]);
-    let leap = command(&folder.join("m"), folder.path(), &[]);
-    limited.arg(leap.get_program()).args(leap.get_args());
-    let output = limited.output().unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("bytes are needed"), "{text}");
-    assert_eq!(folder.names(), names);
+    for name in ["m", "m.gguf"] {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -f 16; exec \"$@\"", "sh"]);
+        let leap = command(&folder.join(name), folder.path(), &[]);
+        limited.arg(leap.get_program()).args(leap.get_args());
+        let output = limited.output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("bytes are needed"), "{text}");
+        assert_eq!(folder.names(), names);
+    }
 }
 
 #[test]
@@ -166,24 +168,65 @@ fn signals_leave_no_file() {
         checkpoint.tensors.insert(name.to_owned(), stored);
     }
     checkpoint.write(&folder);
-    for (signal, code) in [(Signal::SIGTERM, Some(143)), (Signal::SIGKILL, None)] {
+    for (name, signal, code) in [
+        ("m", Signal::SIGTERM, Some(143)),
+        ("m", Signal::SIGKILL, None),
+        ("m.gguf", Signal::SIGINT, Some(130)),
+    ] {
         let (status, text) = (0..20)
-            .find_map(|_| cut_short(folder.path(), signal))
+            .find_map(|_| cut_short(folder.path(), name, signal))
             .expect("20 times the model was written before the signal came");
         assert_eq!(status.code(), code, "{text}");
         assert_eq!(text.contains("interrupted"), code.is_some(), "{text}");
     }
 }
 
-/// Converts the checkpoint in `folder` and sends `signal` while the file is written. Returns how the program ended and
+#[test]
+fn gguf_file_says_so() {
+    let folder = Folder::new();
+    small(&folder);
+    let out = folder.join("model.GGUF");
+    for (version, types) in [("1", "f32"), ("2", "Q8_0"), ("3", "Q4_1, Q8_0"), ("4", "Q4_1, Q8_0")]
+    {
+        let (code, text) = run(&out, folder.path(), &["--version", version, "--verify"]);
+        assert_eq!(code, Some(0), "{text}");
+        let line = text.lines().last().unwrap();
+        assert!(line.contains(&format!("model.GGUF: GGUF ({types}), ")), "{line}");
+        assert!(line.contains("MB, verified, in"), "{line}");
+        assert!(fs::read(&out).unwrap().starts_with(b"GGUF\x03\0\0\0"));
+    }
+}
+
+#[test]
+fn options_that_gguf_files_do_not_have_are_named() {
+    let folder = Folder::new();
+    small(&folder);
+    let names = folder.names();
+    for (option, value) in
+        [("--isa", "avx2"), ("--layers", "0..1"), ("--embedding-bits", "6"), ("--group-size", "64")]
+    {
+        let more = ["--version", "4", option, value];
+        let (code, text) = run(&folder.join("m.gguf"), folder.path(), &more);
+        assert_eq!(code, Some(2), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains(&format!("{option} is for model files")), "{text}");
+        assert_eq!(folder.names(), names);
+    }
+    let (code, text) = run(&folder.join("m.gguf"), folder.path(), &["--version", "5"]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("no matrix in blocks"), "{text}");
+    assert_eq!(folder.names(), names);
+}
+
+/// Converts the checkpoint in `folder` to a file called `name`, and sends `signal` while it is written. Returns how the program ended and
 /// what it said; `None` if it had written the file before the signal came.
 ///
 /// # Panics
 ///
 /// If a part of a file is left.
-fn cut_short(folder: &Path, signal: Signal) -> Option<(ExitStatus, String)> {
+fn cut_short(folder: &Path, name: &str, signal: Signal) -> Option<(ExitStatus, String)> {
     let out = Folder::new();
-    let mut child = command(&out.join("m"), folder, &["--version", "1", "--verify"])
+    let mut child = command(&out.join(name), folder, &["--version", "1", "--verify"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -196,7 +239,7 @@ fn cut_short(folder: &Path, signal: Signal) -> Option<(ExitStatus, String)> {
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
     }
     let output = child.wait_with_output().unwrap();
-    if out.names() == ["m"] {
+    if out.names() == [name] {
         return None;
     }
     assert_eq!(out.names(), [""; 0]);

@@ -19,4 +19,5 @@ mod layers;
 mod packed;
 mod pytorch;
 mod refusals;
+mod to_gguf;
 mod torch_file;

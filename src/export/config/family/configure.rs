@@ -187,6 +187,9 @@ pub(super) fn granite(
     Ok(())
 }
 
+/// Setting of GGUF files with the growth of queries.
+pub(in crate::export::config) const TEMPERATURE: &str = "attention.temperature_scale";
+
 /// Mistral whose queries grow with their position. A config.json says so with RoPE's parameters.
 pub(super) fn ministral3(
     settings: &Settings<'_>,
@@ -194,7 +197,7 @@ pub(super) fn ministral3(
     extras: &mut Extras,
 ) -> Result<(), ExportError> {
     mistral(settings, header, extras)?;
-    let slope = settings.fields.number("attention.temperature_scale")?;
+    let slope = settings.fields.number(TEMPERATURE)?;
     if let Some(slope) = slope.filter(|slope| settings.is_gguf() && *slope != 0.0) {
         let original_ctx = match header.rope_scaling {
             Some(RopeScaling::Yarn { original_ctx, .. }) => original_ctx as usize,
