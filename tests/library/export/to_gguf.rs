@@ -108,6 +108,10 @@ fn model_of_the_file_is_that_of_the_checkpoint() {
 /// The values of all tensors of a GGUF file, as LEAP reads them.
 fn values(gguf: &Path) -> Vec<f32> {
     let (_, bytes) = model_file(ExportPlan::open_gguf(gguf, &as_version(1)));
+    floats(&bytes)
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
 
@@ -139,13 +143,11 @@ fn int8_of_the_file_is_kept_by_model_files() {
         for tensor in header.tensors() {
             let own = &bytes[tensor.offset as usize - start..][..tensor.bytes as usize];
             let len = tensor.rows * tensor.cols;
-            let mut found = vec![0.0; len];
-            if own.len() == 4 * len {
-                found.copy_from_slice(bytemuck::cast_slice(&own.to_vec()));
-            } else {
-                let scales = own[len..].as_chunks().0.iter().map(|b| f32::from_le_bytes(*b));
-                let codes = bytemuck::cast_slice(&own[..len]);
-                dequantize(codes, &scales.collect::<Vec<f32>>(), 32, &mut found);
+            let mut found = floats(own);
+            if found.len() != len {
+                let (codes, scales) = own.split_at(len);
+                found.resize(len, 0.0);
+                dequantize(bytemuck::cast_slice(codes), &floats(scales), 32, &mut found);
             }
             assert!(found == exact[at..at + len], "{name}: {}", tensor.id);
             at += len;
