@@ -127,6 +127,10 @@ impl Export {
                 let problem = format!("{option} is for model files, not for a GGUF file");
                 Err(Failure::Usage(problem))
             }
+            None if self.calibrate.is_some() && self.version == 2 => {
+                let problem = "--calibrate gains nothing for Q8_0: --version 3 or 4 of a GGUF file";
+                Err(Failure::Usage(problem.to_owned()))
+            }
             None => Ok(()),
         }
     }

@@ -6,7 +6,7 @@ use super::checkpoint::{INT8_GROUP, SourceTensor};
 use super::error::ExportError;
 use crate::format::model::Tensor;
 use crate::quant::{
-    Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, GgmlMatrix, Q8Matrix, QuantError, bcml1,
+    Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Ggml, GgmlMatrix, Q8Matrix, QuantError, bcml1,
 };
 
 /// Values of a block, unless a single row or head has more.
@@ -156,6 +156,11 @@ impl Block<'_> {
     /// Whether the source's codes are those of the output.
     pub(super) fn has_codes(&self, group: usize) -> bool {
         self.job.source.is_int8() && group == INT8_GROUP
+    }
+
+    /// Whether the source has the output's blocks, of `kind`.
+    pub(super) fn has_blocks(&self, kind: Ggml) -> bool {
+        self.job.source.row_blocks(kind, 0).is_some()
     }
 
     /// The error that some value cannot be encoded.

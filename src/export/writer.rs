@@ -338,6 +338,10 @@ impl Work for Quantise<'_, '_> {
         match converter.header.encoding(block.job.tensor.id) {
             Encoding::F32 => into.fill_f32(block),
             Encoding::Q8 { group } => into.fill_q8(group, block, row),
+            // Q4_1 and BCML1 are the same bytes.
+            Encoding::Ggml(Ggml::Q4_1) if !block.has_blocks(Ggml::Q4_1) => {
+                into.fill_blocks(Encoding::Bcml1, block, row)
+            }
             Encoding::Ggml(kind) => into.fill_ggml(kind, block, row),
             encoding => into.fill_blocks(encoding, block, row),
         }?;
@@ -462,7 +466,7 @@ impl Converted {
                     if !is_finite(wide) {
                         return Err(block.not_finite());
                     }
-                    ggml::encode(kind, wide, out).map_err(|error| block.not_encoded(&error))?;
+                    ggml::encode(kind, wide, out);
                 }
             }
             kind.widen(out, wide);
@@ -522,7 +526,7 @@ impl Converted {
         let encoding = header.encoding(id);
         let is_kept = match encoding {
             Encoding::Q8 { group } => block.has_codes(group),
-            Encoding::Ggml(kind) => block.job.source.row_blocks(kind, 0).is_some(),
+            Encoding::Ggml(kind) => block.has_blocks(kind),
             _ => false,
         };
         let mut row = block.rows.start;
@@ -557,21 +561,22 @@ impl Converted {
         match encoding {
             // Not encoded again: f32 values, and embedding and classifier, whose inputs are not measured.
             Encoding::F32 | Encoding::Bcml6 => {}
-            Encoding::Ggml(kind) => {
-                let bytes = |at: usize| at / kind.len() * kind.bytes();
-                let out = &mut self.codes[bytes(values.start)..bytes(values.end)];
-                feedback.encode_ggml(kind, out)?;
-            }
             Encoding::Q8 { group } => {
                 let scales = &mut self.floats[values.start / group..values.end / group];
                 let q = bytemuck::cast_slice_mut(&mut self.codes[values]);
                 feedback.encode_q8(group, q, scales);
             }
-            Encoding::Bcml1 => {
+            Encoding::Ggml(kind @ Ggml::Q4K) => {
+                let bytes = |at: usize| at / kind.len() * kind.bytes();
+                feedback.encode_q4_k(&mut self.codes[bytes(values.start)..bytes(values.end)])?;
+            }
+            Encoding::Bcml1 | Encoding::Ggml(Ggml::Q4_1) => {
                 let bytes = |at: usize| at / bcml1::BLOCK * bcml1::BLOCK_BYTES;
                 let blocks = &mut self.codes[bytes(values.start)..bytes(values.end)];
                 feedback.encode_bcml1(bytemuck::cast_slice_mut(blocks))?;
             }
+            // Eight bits are exact enough.
+            Encoding::Ggml(_) => {}
             Encoding::Bcml2 => {
                 let row_bytes = bcml2::row_bytes(feedback.k());
                 let rows = values.start / feedback.k()..values.end / feedback.k();

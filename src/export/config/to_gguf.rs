@@ -28,26 +28,11 @@ pub(in crate::export) fn write(
     head.text("general.architecture", family);
     head.text("general.type", "model");
     let key = |name: &str| format!("{family}.{name}");
-    let ffn_dim = features.dense.map_or(header.ffn_dim, |dense| dense.ffn_dim);
-    let named = |of: Key| of[2];
-    let sizes = [
-        (named(LAYERS), header.n_layers),
-        (named(CTX), header.max_seq_len),
-        (named(DIM), header.dim),
-        ("feed_forward_length", ffn_dim),
-        (named(HEADS), header.n_heads),
-        (named(KV_HEADS), header.n_kv_heads),
-        (named(HEAD_DIM), header.head_dim),
-        ("attention.value_length", header.head_dim),
-        ("rope.dimension_count", header.rotary_dim()),
-        ("vocab_size", header.vocab_size),
-    ];
-    // All of them fit a model file's signed fields.
-    sizes.into_iter().for_each(|(name, size)| head.number(&key(name), size as u32));
+    write_sizes(header, &key, head);
     head.float(&key("attention.layer_norm_rms_epsilon"), header.norm_eps);
     rope::write(header, &key, head);
     if let Some(window) = header.sliding_window {
-        head.number(&key(named(WINDOW)), window as u32);
+        head.number(&key(name(WINDOW)), window as u32);
         write_pattern(header, &key, head);
     }
     if let Some(temperature) = features.temperature {
@@ -69,13 +54,38 @@ pub(in crate::export) fn write(
         Some(_) if features.dense.is_some() => {
             Err("a GGUF file in which only some layers have experts".to_owned())
         }
-        Some(experts) => {
-            head.number(&key("expert_count"), experts.n as u32);
-            head.number(&key("expert_used_count"), experts.n_active as u32);
-            head.number(&key("expert_feed_forward_length"), header.ffn_dim as u32);
-            Ok(())
-        }
-        None => Ok(()),
+        _ => Ok(()),
+    }
+}
+
+/// A setting's name in GGUF files.
+fn name(of: Key) -> &'static str {
+    of[2]
+}
+
+/// Adds whole numbers. All of them fit a model file's signed fields.
+fn write_sizes(header: &Header, key: &dyn Fn(&str) -> String, head: &mut GgufHead) {
+    let sizes = [
+        (name(LAYERS), header.n_layers),
+        (name(CTX), header.max_seq_len),
+        (name(DIM), header.dim),
+        ("feed_forward_length", header.ffn_dim),
+        (name(HEADS), header.n_heads),
+        (name(KV_HEADS), header.n_kv_heads),
+        (name(HEAD_DIM), header.head_dim),
+        ("attention.value_length", header.head_dim),
+        ("rope.dimension_count", header.rotary_dim()),
+        ("vocab_size", header.vocab_size),
+    ];
+    let of_experts = header.features.experts.map(|Experts { n, n_active, .. }| {
+        [
+            ("expert_count", n),
+            ("expert_used_count", n_active),
+            ("expert_feed_forward_length", header.ffn_dim),
+        ]
+    });
+    for (name, size) in sizes.into_iter().chain(of_experts.into_iter().flatten()) {
+        head.number(&key(name), size as u32);
     }
 }
 

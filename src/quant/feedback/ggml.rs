@@ -1,52 +1,16 @@
-//! Error feedback for blocks of ggml's types.
+//! Error feedback for blocks of ggml's Q4_K.
 
 use super::grid::Grid;
 use super::{Feedback, Format, Tile};
-use crate::quant::bcml1::to_f16;
 use crate::quant::ggml::encode::{
     Line, Q4_K_BYTES, begin_q4_k, best_line, nearest, put_scale_and_min,
 };
-use crate::quant::ggml::{Q8_0_BYTES, SHORT};
+use crate::quant::ggml::{self, SHORT};
 use crate::quant::products::{LANES, Lanes};
 use crate::quant::q8::QuantError;
-use crate::quant::{Ggml, ggml};
 
 /// Groups of a block of Q4_K.
 const GROUPS: usize = ggml::LONG / SHORT;
-
-/// Rows of Q8_0.
-struct Q8_0Rows<'a> {
-    row_blocks: usize,
-    blocks: &'a mut [[u8; Q8_0_BYTES]],
-    scales: Lanes,
-}
-
-impl Format for Q8_0Rows<'_> {
-    #[inline(always)]
-    fn fit(&mut self, _: &Tile, targets: &[Lanes], _: &[f32]) -> Result<Grid, QuantError> {
-        let mut largest = [0.0_f32; LANES];
-        for target in targets {
-            for i in 0..LANES {
-                largest[i] = largest[i].max(target[i].abs());
-            }
-        }
-        self.scales = largest.map(|largest| to_f16(largest / 127.0));
-        let (multiplier, offset) = (self.scales, [0.0; LANES]);
-        Ok(Grid { multiplier, offset, least: -127.0, largest: 127.0 })
-    }
-
-    #[inline(always)]
-    fn put(&mut self, tile: &Tile, codes: &[Lanes]) {
-        for i in 0..tile.rows {
-            let block = &mut self.blocks[(tile.first + i) * self.row_blocks + tile.group];
-            let (scale, bytes) = block.split_at_mut(2);
-            scale.copy_from_slice(&half::f16::from_f32(self.scales[i]).to_le_bytes());
-            for (byte, code) in bytes.iter_mut().zip(codes) {
-                *byte = code[i] as i8 as u8;
-            }
-        }
-    }
-}
 
 /// Rows of Q4_K, whose blocks have their two factors already.
 struct Q4KRows<'a> {
@@ -65,7 +29,6 @@ impl Q4KRows<'_> {
 }
 
 impl Format for Q4KRows<'_> {
-    #[inline(always)]
     fn fit(&mut self, tile: &Tile, targets: &[Lanes], _: &[f32]) -> Result<Grid, QuantError> {
         let (mut multiplier, mut offset) = ([0.0; LANES], [0.0; LANES]);
         for i in 0..LANES {
@@ -81,7 +44,6 @@ impl Format for Q4KRows<'_> {
         Ok(Grid { multiplier, offset, least: 0.0, largest: 15.0 })
     }
 
-    #[inline(always)]
     fn put(&mut self, tile: &Tile, codes: &[Lanes]) {
         let group = tile.group % GROUPS;
         for i in 0..tile.rows {
@@ -96,41 +58,30 @@ impl Format for Q4KRows<'_> {
 }
 
 impl Feedback<'_> {
-    /// Encodes to blocks of `kind`: Q8_0, Q4_1 or Q4_K. Blocks of other types stay as they are. The factors of a block
-    /// of Q4_K are chosen beforehand, for its original weights and a little more.
+    /// Encodes to blocks of Q4_K. The factors of a block are chosen beforehand, for its original weights and a little
+    /// more. Compiled once, for the oldest CPU.
     ///
     /// # Errors
     ///
-    /// Those of [`Feedback::encode_bcml1`].
+    /// None that finite weights could cause.
     ///
     /// # Panics
     ///
     /// When `out` is not as long as the rows need.
-    #[inline(always)]
-    pub fn encode_ggml(&self, kind: Ggml, out: &mut [u8]) -> Result<(), QuantError> {
-        let row_blocks = self.k / kind.len();
-        assert_eq!(out.len(), self.w.len() / kind.len() * kind.bytes());
-        match kind {
-            Ggml::Q4_1 => self.encode_bcml1(bytemuck::cast_slice_mut(out)),
-            Ggml::Q8_0 => {
-                let blocks = out.as_chunks_mut().0;
-                self.sweep(SHORT, &mut Q8_0Rows { row_blocks, blocks, scales: [0.0; LANES] })
-            }
-            Ggml::Q4K => {
-                let blocks: &mut [[u8; Q4_K_BYTES]] = out.as_chunks_mut().0;
-                let values = self.w.as_chunks::<{ ggml::LONG }>().0.iter();
-                let begin = |(w, block)| begin_with_room(w, block);
-                let factors = values.zip(blocks.iter_mut()).map(begin).collect();
-                let scales = [(0, 0); LANES];
-                self.sweep(SHORT, &mut Q4KRows { row_blocks, blocks, factors, scales })
-            }
-            _ => Ok(()),
-        }
+    #[inline(never)]
+    pub fn encode_q4_k(&self, out: &mut [u8]) -> Result<(), QuantError> {
+        let row_blocks = self.k / ggml::LONG;
+        let blocks: &mut [[u8; Q4_K_BYTES]] = out.as_chunks_mut().0;
+        assert_eq!(blocks.len() * ggml::LONG, self.w.len());
+        let values = self.w.as_chunks::<{ ggml::LONG }>().0.iter();
+        let begin = |(w, block)| begin_with_room(w, block);
+        let factors = values.zip(blocks.iter_mut()).map(begin).collect();
+        let scales = [(0, 0); LANES];
+        self.sweep(SHORT, &mut Q4KRows { row_blocks, blocks, factors, scales })
     }
 }
 
 /// Writes the factors of a block for weights `w`, with room for what feedback adds, and returns them.
-#[inline(always)]
 fn begin_with_room(w: &[f32; ggml::LONG], block: &mut [u8; Q4_K_BYTES]) -> (f32, f32) {
     /// Factor by which feedback enlarges the largest scale of a block, about.
     const ROOM: f32 = 1.1;
@@ -145,13 +96,14 @@ fn begin_with_room(w: &[f32; ggml::LONG], block: &mut [u8; Q4_K_BYTES]) -> (f32,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quant::Ggml;
     use crate::quant::feedback::column_start;
     use crate::quant::random::Random;
 
     /// Errors of neighbours add up: the sum of `(e[j] + 0.9 e[j - 1])²`.
-    fn damage(w: &[f32], k: usize, (kind, bytes): (Ggml, &[u8])) -> f32 {
+    fn damage(w: &[f32], k: usize, bytes: &[u8]) -> f32 {
         let mut decoded = vec![0.0; w.len()];
-        kind.widen(bytes, &mut decoded);
+        Ggml::Q4K.widen(bytes, &mut decoded);
         let rows = w.chunks_exact(k).zip(decoded.chunks_exact(k));
         rows.map(|(w, q)| {
             let errors: Vec<f32> = w.iter().zip(q).map(|(w, q)| w - q).collect();
@@ -175,13 +127,11 @@ mod tests {
             let mut random = Random(7);
             (0..19 * k).map(|_| random.normal()).collect()
         };
-        for (kind, limit) in [(Ggml::Q8_0, 0.8), (Ggml::Q4_1, 0.95), (Ggml::Q4K, 0.95)] {
-            let mut bytes = vec![0; w.len() / kind.len() * kind.bytes()];
-            ggml::encode(kind, &w, &mut bytes).unwrap();
-            let plain = damage(&w, k, (kind, &bytes));
-            Feedback::new(&w, k, &triangle).encode_ggml(kind, &mut bytes).unwrap();
-            let fed_back = damage(&w, k, (kind, &bytes));
-            assert!(fed_back < limit * plain, "{}: {fed_back} {plain}", kind.name());
-        }
+        let mut bytes = vec![0; w.len() / ggml::LONG * Q4_K_BYTES];
+        ggml::encode(Ggml::Q4K, &w, &mut bytes);
+        let plain = damage(&w, k, &bytes);
+        Feedback::new(&w, k, &triangle).encode_q4_k(&mut bytes).unwrap();
+        let fed_back = damage(&w, k, &bytes);
+        assert!(fed_back < 0.95 * plain, "{fed_back} {plain}");
     }
 }

@@ -37,10 +37,14 @@ fn run(command: &mut Command) -> (Option<i32>, String) {
 
 /// Exports a model and returns the file.
 fn export(folder: &Folder, model: &str, version: &str, more: &[&str]) -> PathBuf {
-    let out = folder.join(&format!("{model}-{version}-{}.bin", more.len()));
-    let (code, text) = run(&mut command(&out, model, version, more));
+    export_to(&folder.join(&format!("{model}-{version}-{}.bin", more.len())), model, version, more)
+}
+
+/// Exports a model to `out`.
+fn export_to(out: &Path, model: &str, version: &str, more: &[&str]) -> PathBuf {
+    let (code, text) = run(&mut command(out, model, version, more));
     assert_eq!(code, Some(0), "{text}");
-    out
+    out.to_owned()
 }
 
 #[test]
@@ -76,6 +80,21 @@ fn every_kind_of_model_can_be_calibrated() {
         let calibrated = fs::read(export(&folder, model, version, &more)).unwrap();
         assert!(fs::read(plain).unwrap() != calibrated, "{model}");
     }
+}
+
+#[test]
+fn gguf_files_can_be_calibrated() {
+    let folder = Folder::new();
+    let more = ["--calibrate", "default", "--verify"];
+    let [plain, calibrated] = [("plain.gguf", &more[2..]), ("calibrated.gguf", &more[..])]
+        .map(|(name, more)| export_to(&folder.join(name), "gemma3-tiny", "3", more))
+        .map(|out| fs::read(out).unwrap());
+    assert_eq!(plain.len(), calibrated.len());
+    assert!(plain != calibrated);
+    let out = folder.join("int8.gguf");
+    let (code, text) = run(&mut command(&out, "gemma3-tiny", "2", &more));
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("--version 3 or 4"), "{text}");
 }
 
 #[test]
