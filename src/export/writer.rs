@@ -335,13 +335,14 @@ impl Work for Quantise<'_, '_> {
     #[inline(always)]
     fn run(self) -> Result<(), ExportError> {
         let Quantise { into, converter, block, row } = self;
-        match converter.header.encoding(block.job.tensor.id) {
+        let encoding = match converter.header.encoding(block.job.tensor.id) {
+            // They are the same bytes.
+            Encoding::Ggml(Ggml::Q4_1) if !block.has_blocks(Ggml::Q4_1) => Encoding::Bcml1,
+            encoding => encoding,
+        };
+        match encoding {
             Encoding::F32 => into.fill_f32(block),
             Encoding::Q8 { group } => into.fill_q8(group, block, row),
-            // Q4_1 and BCML1 are the same bytes.
-            Encoding::Ggml(Ggml::Q4_1) if !block.has_blocks(Ggml::Q4_1) => {
-                into.fill_blocks(Encoding::Bcml1, block, row)
-            }
             Encoding::Ggml(kind) => into.fill_ggml(kind, block, row),
             encoding => into.fill_blocks(encoding, block, row),
         }?;
