@@ -47,7 +47,12 @@ pub(in crate::export) fn write(
         let named = GRANITE_SCALES.into_iter().zip(scales);
         named.for_each(|(name, scale)| head.float(&key(name), scale));
     }
+    let has_divisors = header.rope_scaling == Some(RopeScaling::Divisors);
     match features.experts {
+        // Llama.cpp wants both of this family's tensors of divisors.
+        None if family == "phi3" && has_divisors && features.long_rope.is_none() => {
+            Err("a GGUF file of LongRoPE without long texts; take a longer --ctx".to_owned())
+        }
         Some(Experts { is_normalised: false, .. }) => {
             Err("a GGUF file of experts whose weights do not add up to 1".to_owned())
         }
