@@ -5,7 +5,7 @@
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n1)
 OUT=${LEAP_OUT:-out}
 # Programs of packages have everything, and the demo model, so that they print text at once.
-PACKAGE_FEATURES=board,demo,pull
+PACKAGE_FEATURES=board,demo,gguf,pull
 # Drivers of GPUs need the system's C library: programs that open them are for this version of glibc and later ones.
 # Jetson's L4T r35 has it, Debian 11 and Ubuntu 20.04.
 GLIBC_MIN=2.31

@@ -171,7 +171,7 @@ def check_features():
         if not found:
             tell(os.path.join(TREE, path), "names no features")
         for names in found:
-            spared = {"gpu"} if path == "scripts/boards.sh" else {"gpu", "pull"}
+            spared = {"gpu"} if path == "scripts/boards.sh" else {"gguf", "gpu", "pull"}
             if missing := wanted - spared - reach(names.split(",")):
                 tell(os.path.join(TREE, path), f"its program lacks {', '.join(sorted(missing))}")
 

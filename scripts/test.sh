@@ -59,7 +59,7 @@ static_binaries() {
 	emulated_boards
 	# How well it is optimised the other one shows.
 	CARGO_PROFILE_DIST_LTO=off CARGO_PROFILE_DIST_CODEGEN_UNITS=16 CARGO_PROFILE_DIST_OPT_LEVEL=1 \
-		scripts/build-static.sh x86_64 --no-default-features --features "$BOARD_FEATURES,demo,pull"
+		scripts/build-static.sh x86_64 --no-default-features --features "$BOARD_FEATURES,demo,gguf,pull"
 	[ "$(uname -m)" != x86_64 ] || tells_a_story "$STATIC_X86_64" run
 }
 

@@ -15,7 +15,9 @@ use crate::export::tokenizer::{self as import, ImportedTokenizer};
 use crate::export::{ExportError, ExportOptions, ExportPlan, ExportProgress, Vocabulary};
 use crate::format::Shard;
 use crate::format::model::Ends;
-use crate::format::tokenizer::{TokenizerFile, fingerprint};
+#[cfg(feature = "gguf")]
+use crate::format::tokenizer::TokenizerFile;
+use crate::format::tokenizer::fingerprint;
 use crate::kernels::Isa;
 use crate::model::Model;
 use crate::quant::GROUP_DEFAULT;
@@ -94,6 +96,7 @@ pub(super) fn write_model(plan: &ExportPlan, out: &Path, is_quiet: bool) -> Resu
 }
 
 /// Writes a GGUF file of the model, and shows progress.
+#[cfg(feature = "gguf")]
 pub(super) fn write_gguf(
     plan: &ExportPlan,
     out: &Path,
