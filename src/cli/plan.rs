@@ -92,8 +92,8 @@ impl Plan {
         let boards = fleet::parse(text_without_mark(&text))
             .map_err(|what| Failure::Input(format!("{}: {what}", path.display())))?;
         let is_ring = !self.team && quickest(&boards).len() > 1;
-        if let Some(why) = header.why_whole().filter(|_| is_ring) {
-            return Err(Failure::input(&PlanError::Whole(why)));
+        if let Some(error) = PlanError::of_ring(&header).filter(|_| is_ring) {
+            return Err(Failure::input(&error));
         }
         if self.teams {
             return self.plan_teams(&header, &load, &boards);

@@ -77,6 +77,7 @@ fn form_of(
         port: wanted.give,
         holds: Holds::new(caller.clone(), wanted.give),
         split: Split {
+            model_line: split::model_line(model.fingerprint),
             kept_at: model.kept_at.to_owned(),
             untold: (!are_told).then(|| file.clone()),
         },
@@ -132,7 +133,7 @@ fn by_layers(roll: &mut Roll<'_>, own: &Own, model: &Divided<'_>) -> Result<Plan
     let team_token_s = shares::hint(model, &known.0, task.figures(&parts).token_s);
     roll.caller.tell(&Event::Divided { task: &task, parts: &parts, team_token_s });
     let nodes = parts.iter().map(|part| choices[part.board].name.clone()).collect();
-    let file = split::ring_lines(&task, &parts);
+    let file = split::model_line(model.fingerprint) + &split::ring_lines(&task, &parts);
     Ok((known, (nodes, file)))
 }
 
@@ -140,7 +141,7 @@ fn by_rows(roll: &mut Roll<'_>, own: &Own, model: &Divided<'_>) -> Result<Planne
     let (known, ()) = there(roll, (own, model), |known| shares::check(model, known))?;
     let best = shares::best(model, &known.0)?;
     let plan = shares::kept(model, &known.0, best.token_s()).unwrap_or(best);
-    let file = plan.ring_file(model.header.n_layers);
+    let file = split::model_line(model.fingerprint) + &plan.ring_file(model.header.n_layers);
     Topology::parse(&file).map_err(FleetError::File)?;
     let task = Task::new(model.load, &known.0);
     let as_ring = solve(&task, Objective::Latency, None).ok();

@@ -44,12 +44,12 @@ pub(crate) fn gather(
     check_watts(settings, meter.is_some() || settings.figures.milliwatts.is_some())?;
     let caller = caller(settings, shape)?;
     let model = Model::open(path).map_err(PartError::Open)?;
-    let why = match shape {
-        Shape::Team => model.header().why_not_in_rows(),
-        _ => model.header().why_whole(),
+    let error = match shape {
+        Shape::Team => model.header().why_not_in_rows().map(PlanError::Whole),
+        Shape::Ring => PlanError::of_ring(model.header()),
     };
-    if let Some(why) = why {
-        return Err(PartError::Load(PlanError::Whole(why)));
+    if let Some(error) = error {
+        return Err(PartError::Load(error));
     }
     let sizes = load::sizes(model.header(), options.into());
     let load = load::load(model.header(), &sizes).map_err(PartError::Load)?;
@@ -57,7 +57,8 @@ pub(crate) fn gather(
     notify::start();
     let own = measured(settings, (options, meter), &folder)?;
     let (header, kind, kept_at) = (model.header(), Kind::of(&model), folder.join(file_name(path)));
-    let divided = Divided { header, load: &load, kind, kept_at: &kept_at };
+    let fingerprint = model.fingerprint().map_err(PartError::Model)?;
+    let divided = Divided { header, fingerprint, load: &load, kind, kept_at: &kept_at };
     let wanted = wanted(settings, sought, shape);
     let formed = form(&wanted, &caller, &divided, &own).map_err(PartError::Fleet)?;
     settings.boards = Boards::Layers(RingFile::Told(formed.file));

@@ -75,6 +75,8 @@ pub(super) struct Search {
 /// File of the split, and the split that some boards do not know yet.
 #[derive(Clone)]
 pub(super) struct Split {
+    /// The first line of its ring file, which names the model.
+    pub(super) model_line: String,
     /// Path of the file that keeps the split.
     pub(super) kept_at: PathBuf,
     /// The ring as a file, if not all of its boards could be told of it.
@@ -423,7 +425,7 @@ mod tests {
             holds: Holds::new(caller.clone(), 9998),
             caller,
             port: 9998,
-            split: Split { kept_at: PathBuf::new(), untold: None },
+            split: Split { model_line: String::new(), kept_at: PathBuf::new(), untold: None },
         }
     }
 

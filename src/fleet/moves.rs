@@ -223,7 +223,8 @@ impl Moves {
             return Err(refusal(1, "the nodes of a ring file stay as they are".to_owned()));
         };
         let Better { boards, parts, .. } = better;
-        let file = ring_lines(&Task::new(&self.planner.load, boards), parts);
+        let lines = ring_lines(&Task::new(&self.planner.load, boards), parts);
+        let file = fleet.split.model_line.clone() + &lines;
         let topology = Topology::parse(&file).map_err(|e| refusal(1, e.to_string()))?;
         let members = topology.members().to_vec();
         // A ring of one is its own next node.

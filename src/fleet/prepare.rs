@@ -33,7 +33,7 @@ impl Fleet {
             let Range { start, end } = layers;
             Some(format!("{} {} {start}..{end}{threads}\n", board.name, board.address))
         });
-        parts.collect()
+        [self.split.model_line.clone()].into_iter().chain(parts).collect()
     }
 
     /// Address at which the board of this name is called.

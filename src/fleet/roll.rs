@@ -34,6 +34,7 @@ const TURN_EVERY: Duration = Duration::from_millis(20);
 /// A model to divide among boards.
 pub(crate) struct Divided<'a> {
     pub(crate) header: &'a Header,
+    pub(crate) fingerprint: u64,
     /// The model's demand on boards.
     pub(crate) load: &'a Load,
     /// The kind of figures that applies to the model.

@@ -181,7 +181,7 @@ impl TeamParts {
             let need = need as f64 / 1e9;
             return Err(format!("{name} would need {need:.2} GB for its part"));
         }
-        let file = plan.ring_file(header.n_layers);
+        let file = self.team.fleet.split.model_line.clone() + &plan.ring_file(header.n_layers);
         Topology::parse(&file).map_err(|e| refused(&e))?;
         let (nodes, shares) =
             plan.nodes().map(|(board, share)| (board.name.clone(), share)).unzip();

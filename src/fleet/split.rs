@@ -13,6 +13,11 @@ use crate::ring::{Member, Topology};
 /// the layers of the last split.
 const WORTH_IT: f64 = 1.1;
 
+/// A line of a ring file that tells boards another model with the same split from the one that they have.
+pub(super) fn model_line(fingerprint: u64) -> String {
+    format!("# model {fingerprint:016x}\n")
+}
+
 /// A line for each node of a ring file.
 pub(crate) fn ring_lines(task: &Task<'_>, parts: &[Part]) -> String {
     let line = |part: &Part| {

@@ -30,6 +30,18 @@ pub(in crate::export) fn write(
     let key = |name: &str| format!("{family}.{name}");
     write_sizes(header, &key, head);
     head.float(&key("attention.layer_norm_rms_epsilon"), header.norm_eps);
+    let reads_divisors = matches!(
+        header.architecture,
+        Architecture::Llama
+            | Architecture::Mistral
+            | Architecture::Granite
+            | Architecture::Granite4
+    );
+    if matches!(header.rope_scaling, Some(RopeScaling::Llama3 { .. })) && !reads_divisors {
+        // Llama.cpp refuses files of other families with their tensor.
+        let name = Family::name_of(header);
+        return Err(format!("a GGUF file of {name} with Llama 3's RoPE: it cannot say that"));
+    }
     rope::write(header, &key, head);
     if let Some(window) = header.sliding_window {
         head.number(&key(name(WINDOW)), window as u32);

@@ -82,7 +82,7 @@ fn a_model_whose_layers_belong_together_is_for_one_board() {
         run(&["plan", model.to_str().unwrap(), "--boards", boards.to_str().unwrap()])
     };
     of(&["desk"]).succeeds();
-    of(&["desk", "pi"]).fails(3, "several boards cannot share this model's layers");
+    of(&["desk", "pi"]).fails(3, "those of a team can (--team)");
 }
 
 #[test]
