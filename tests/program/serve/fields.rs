@@ -76,7 +76,8 @@ fn what_the_model_that_stays_takes_is_told() {
 #[test]
 fn the_time_in_the_queue_belongs_to_an_answer() {
     let served = Served::start(&["--streams", "1"]);
-    let many = json!({"prompt": "Once upon a time", "temperature": 0, "n": 16, "max_tokens": 200, "stream": true});
+    // Long enough for requests that come from a machine whose processors have much to do.
+    let many = json!({"prompt": "Once upon a time", "temperature": 0, "n": 16, "max_tokens": 800, "stream": true});
     let _first = served.begin_text("/v1/completions", &many);
     // A stream has its head when its request is in the queue.
     let queued = |n: u32| {
