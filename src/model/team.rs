@@ -50,18 +50,18 @@ pub struct Team {
     wire: Precision,
 }
 
-/// Bytes that a node of a team sends in the gathers of one row.
+/// Bytes that a node of a team sends for one row, by gather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenBytes {
-    /// Of attention's output, or of the inputs of a recurrent layer's convolution.
+    /// Attention's output, or the inputs of a recurrent layer's convolution: the larger of both.
     pub heads: u64,
-    /// Of values for the residual stream.
+    /// Values for the residual stream.
     pub dim: u64,
-    /// Of the activations of all of the row's experts.
+    /// Activations of all of the row's experts.
     pub ffn: u64,
-    /// Of the activations of the layer beside a mixture, and of its output if it has norms; 0 if there is none.
+    /// Activations of the layer beside a mixture, then its output if it has norms; 0 for a gather that the model lacks.
     pub beside: [u64; 2],
-    /// Of the logits.
+    /// Logits.
     pub logits: u64,
 }
 
