@@ -47,8 +47,8 @@ cores_of() {
 
 build() {
 	# Benches unwind whatever the profile says; the standard library has to be built for that.
-	CARGO_PROFILE_DIST_STRIP=none CARGO_PROFILE_DIST_PANIC=unwind musl aarch64 build --locked --profile dist --no-default-features --bench decode \
-		--message-format json-render-diagnostics >"$OUT/build.json"
+	CARGO_PROFILE_BOARD_STRIP=none CARGO_PROFILE_BOARD_PANIC=unwind musl aarch64 rustc --locked --profile board -p leap-lm --no-default-features --bench decode \
+		--message-format json-render-diagnostics -- -C opt-level=3 >"$OUT/build.json"
 	BENCH=$(sed -n 's/.*"name":"decode".*"executable":"\([^"]*\)".*/\1/p' "$OUT/build.json" | tail -n1)
 	[ -x "$BENCH" ] || die "cargo named no program for benches/decode.rs"
 	cc -Wall -Wextra -O2 -shared -fPIC -o "$OUT/tcg-count.so" benches/tcg-count.c

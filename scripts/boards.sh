@@ -51,15 +51,15 @@ board_names() {
 # build_program TRIPLE FEATURES CPU: the static binary, by cross if LEAP_CROSS is set; PROGRAM is
 # where it lies.
 build_program() {
-	local triple=$1 arguments=(--no-default-features)
+	local triple=$1 arch=${1%%-*} arguments=(--no-default-features)
 	[ -z "$2" ] || arguments+=(--features "$2")
 	[ -z "$3" ] || arguments+=(--config "target.$triple.rustflags=['-C','target-cpu=$3']")
-	PROGRAM=$TARGET_DIR/$triple/dist/leap
+	PROGRAM=$(static_program "$arch")
 	if [ -n "${LEAP_CROSS:-}" ]; then
-		cross build --target "$triple" --profile dist --locked --bin leap "${arguments[@]}"
+		cross rustc --target "$triple" --profile "$(profile_of "$arch")" --locked -p leap-lm --bin leap "${arguments[@]}" -- -C opt-level=3
 	else
-		need_musl "${triple%%-*}"
-		musl_program "${triple%%-*}" "${arguments[@]}"
+		need_musl "$arch"
+		musl_program "$arch" "${arguments[@]}"
 	fi
 	case $(file -b "$PROGRAM") in
 	*statically\ linked*) ;;

@@ -22,7 +22,7 @@ need_tools cc:gcc /usr/include/stdlib.h:libc6-dev readelf:binutils file:file
 need_cargo
 need_musl "$arch"
 musl_program "$arch" "$@"
-binary=$TARGET_DIR/$arch-unknown-linux-musl/dist/leap
+binary=$(static_program "$arch")
 check_static "$binary"
 file --brief "$binary"
 say "$binary: $(stat -c %s "$binary") bytes, statically linked"

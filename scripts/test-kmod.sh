@@ -80,7 +80,7 @@ leap_for() {
 	local -A machine=([amd64]=x86_64 [arm64]=aarch64)
 	LEAP=${LEAP_PROGRAM:-}
 	[ -z "$LEAP" ] || return 0
-	LEAP=$TARGET_DIR/${machine[$1]}-unknown-linux-musl/dist/leap
+	LEAP=$(static_program "${machine[$1]}")
 	scripts/build-static.sh "${machine[$1]}" --no-default-features
 }
 

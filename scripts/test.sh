@@ -20,8 +20,8 @@ esac
 # no tables of Unicode's compatible forms, gave 0.43 MB back.
 BOARD_FEATURES=board
 BOARD_MAX_BYTES=$((7184 << 10))
-STATIC_AARCH64=$TARGET_DIR/aarch64-unknown-linux-musl/dist/leap
-STATIC_X86_64=$TARGET_DIR/x86_64-unknown-linux-musl/dist/leap
+STATIC_AARCH64=$(static_program aarch64)
+STATIC_X86_64=$(static_program x86_64)
 
 check_board_size() {
 	local bytes
@@ -66,15 +66,20 @@ static_binaries() {
 # With the program that the tests of this machine have built.
 rings() { scripts/test-ring.sh "$TARGET_DIR/debug/leap"; }
 
-# The crate as a registry would get it compiles: what it needs is in it.
-packed_crate() {
-	local to=$TARGET_DIR/packed
+# The crates as a registry would get them compile: what they need is in them.
+packed_crates() {
+	local to=$TARGET_DIR/packed crate
 	cargo package --quiet --locked --allow-dirty --no-verify --target-dir "$to"
-	rm -rf "$to/crate"
-	mkdir "$to/crate"
-	tar -xzf "$to"/package/leap-lm-*.crate -C "$to/crate" --strip-components 1
-	cargo check --quiet --locked --all-targets --manifest-path "$to/crate/Cargo.toml" --target-dir "$to"
+	for crate in leap-lm leap-lm-kernels; do
+		rm -rf "${to:?}/$crate"
+		mkdir "$to/$crate"
+		tar -xzf "$to/package/$crate-$(crate_version).crate" -C "$to/$crate" --strip-components 1
+	done
+	cargo check --quiet --all-targets --manifest-path "$to/leap-lm/Cargo.toml" --target-dir "$to" \
+		--config "patch.crates-io.leap-lm-kernels.path='$(realpath "$to/leap-lm-kernels")'"
 }
+
+crate_version() { sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n1; }
 
 # Targets of the fuzzer compile. They are not linked, so libFuzzer is not needed.
 fuzz_targets() {
@@ -115,7 +120,7 @@ if [ -z "$all" ]; then
 	step "rings of processes" rings
 else
 	scripts/test-real.sh "$TARGET_DIR/debug/leap"
-	step "packed crate" packed_crate
+	step "packed crates" packed_crates
 	step "fuzz targets" fuzz_targets
 	step "without PyTorch's files" without_pickle
 	other_machines

@@ -33,7 +33,8 @@
 //!
 //! # Layers
 //!
-//! The crate is built in layers. A module uses only modules below it, and `tests/layering.rs` checks this.
+//! The crate is built in layers. A module uses only modules below it, and `tests/layering.rs` checks this. `kernels`
+//! and `quant` are a package of their own.
 //!
 //! - `quant`, `arena`, [`sampler`]: plain computation. The meaning of a quantised block's bytes, one
 //!   allocation carved into buffers, the choice of a token. These modules know no files, sockets or CPUs.
@@ -78,12 +79,10 @@ pub mod format;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod group;
-mod kernels;
 mod model;
 mod numerics;
 mod pack;
 mod pool;
-mod quant;
 mod ring;
 pub mod sampler;
 #[cfg(feature = "serve")]
@@ -97,6 +96,8 @@ mod team;
 pub mod tokenizer;
 mod transport;
 mod wire;
+
+use leap_kernels::{kernels, quant};
 
 /// The inner modules, for this package's program, tests, benches and fuzzers. Their interfaces change without
 /// notice.

@@ -1,4 +1,4 @@
-//! Checks `src/` against the layers that `src/lib.rs` describes.
+//! Checks `src/` and `crates/kernels/src/` against the layers that `src/lib.rs` describes.
 //!
 //! - A module uses only the modules that its row of [`LAYERS`] names, and each of them.
 //! - Only `cli` prints or ends the process; only it may hide an error's type.
@@ -105,6 +105,9 @@ const BELOW_CLI: &[&str] = &[
     "wire",
 ];
 
+/// Sources of the package that holds `kernels` and `quant`.
+const KERNELS: &str = "crates/kernels/src/";
+
 /// Modules that may print, exit and hide an error's type.
 const TERMINAL: &[&str] = &["cli", "main"];
 
@@ -120,8 +123,7 @@ const UNSAFE: &[&str] = &["gpu", "kernels", "pool", "sys"];
 
 #[test]
 fn sources_keep_to_their_layers() {
-    let mut files = Vec::new();
-    read_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "src", &mut files);
+    let files = read_layers();
     assert!(files.iter().any(|(path, _)| path == "src/lib.rs"), "no sources found");
     let mut found = violations(&files);
     found.extend(unused(&files));
@@ -130,8 +132,7 @@ fn sources_keep_to_their_layers() {
 
 #[test]
 fn code_is_small_and_files_use_each_other_in_one_direction() {
-    let mut files = Vec::new();
-    read_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "src", &mut files);
+    let files = read_layers();
     let mut found = size::files_too_long(&files);
     let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();
     found.extend(circles::circles(shipped(&files)));
@@ -142,14 +143,22 @@ fn code_is_small_and_files_use_each_other_in_one_direction() {
 
 #[test]
 fn comments_can_be_read_alone() {
-    let mut files = Vec::new();
-    for folder in ["src", "tests", "benches"] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-        read_sources(&path, folder, &mut files);
+    let mut files = read_layers();
+    for folder in ["tests", "benches"] {
+        read_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), folder, &mut files);
     }
     let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();
     let found = docs::leaning(files.iter());
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+/// Every `.rs` file of the layers: its path from the package's root, and its text.
+fn read_layers() -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    for folder in ["src", &format!("{KERNELS}kernels"), &format!("{KERNELS}quant")] {
+        read_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), folder, &mut files);
+    }
+    files
 }
 
 /// Collects every `.rs` file below `folder`: its path from the package's root, and its text.
@@ -217,7 +226,8 @@ struct File {
 
 impl File {
     fn new(path: &str, text: &str) -> File {
-        let stem = path.trim_start_matches("src/").trim_end_matches(".rs");
+        let stem =
+            path.trim_start_matches(KERNELS).trim_start_matches("src/").trim_end_matches(".rs");
         let mut module: Vec<String> = stem.split('/').map(str::to_owned).collect();
         module.pop_if(|last| last == "mod" || stem == "lib");
         let lines = source::lines(text);

@@ -5,6 +5,7 @@
 //! So the tiers' SwiGLU kernels do the delicate part, and the operations before them are rounded alike
 //! everywhere.
 
+use crate::arena::zeros;
 use crate::format::model::Activation;
 use crate::kernels::Kernels;
 
@@ -55,7 +56,7 @@ fn by_swish(
     out: &mut [f32],
     prepare: impl Fn(f32, f32) -> (f32, f32),
 ) {
-    let (mut gates, mut ups) = ([0.0; PIECE], [0.0; PIECE]);
+    let (mut gates, mut ups) = (zeros::<PIECE>(), zeros::<PIECE>());
     let pieces = gate.chunks(PIECE).zip(up.chunks(PIECE)).zip(out.chunks_mut(PIECE));
     for ((gate, up), out) in pieces {
         let n = out.len();

@@ -13,6 +13,7 @@ use super::matrix::Matrix;
 use super::project::Projector;
 use super::team::gcd;
 use super::units::Units;
+use crate::arena::zeros;
 use crate::format::model::{HEAD_DIM_MAX, LayerSpec, Temperature};
 use crate::kernels::{ATTEND_QUERIES, Attended, Kernels};
 use crate::numerics::ln;
@@ -115,9 +116,9 @@ impl HeadSpec<'_> {
     }
 
     fn normalise(&self, kernels: &Kernels, x: &mut [f32], weight: &[f32]) {
+        let mut normed = zeros::<HEAD_DIM_MAX>();
+        let normed = &mut normed[..self.head_dim];
         for head in x.chunks_exact_mut(self.head_dim) {
-            let mut normed = [0.0; HEAD_DIM_MAX];
-            let normed = &mut normed[..self.head_dim];
             kernels.rms_norm(head, weight, self.norm_eps, normed);
             head.copy_from_slice(normed);
         }

@@ -5,6 +5,7 @@ use super::inputs::{Inputs, Prepared};
 use super::matrix::Matrix;
 use super::project::{PIECE_ROWS, Projector};
 use super::units::Units;
+use crate::arena::zeros;
 use crate::format::model::Activation;
 use crate::kernels::PACKED_GROUP_MAX;
 use crate::pool::{Pairs, UNITS_MAX};
@@ -58,7 +59,7 @@ impl Gating {
             projector.pool.run_pairs(gate_up, *pairs, &job, chunks, &|_, rows, unit| {
                 units.quantize(kernels, unit, |row, give| {
                     let [gate, up] = &rows[row];
-                    let mut acts = [0.0; UNIT];
+                    let mut acts = zeros::<UNIT>();
                     let acts = &mut acts[..gate.len()];
                     activate(kernels, activation, (gate, up), acts);
                     give(acts);

@@ -3,6 +3,7 @@
 use super::inputs::{Given, Inputs, Prepared, activation_group};
 use super::interrupt::Interrupt;
 use super::matrix::Matrix;
+use crate::arena::zeros;
 use crate::format::model::{EXPERTS_ACTIVE_MAX, Encoding};
 use crate::kernels::{
     ActivationRow, CUT_ROWS, Groups, Kernels, MatrixDims, Q8Tiles, TileCut, TileParts,
@@ -288,7 +289,7 @@ impl Projector<'_> {
     pub(super) fn add_projected(&self, inputs: Prepared<'_>, matrix: &Matrix<'_>, x: &mut [f32]) {
         let (m, width, multiplier) = (inputs.m(), matrix.rows(), self.multiplier());
         self.pool.run_columns(&mut x[..m * width], &[width], PIECE_ROWS, &|_, columns, _, x| {
-            let mut room = [0.0; FEW_ROWS * PIECE_ROWS];
+            let mut room = zeros::<{ FEW_ROWS * PIECE_ROWS }>();
             let mut products: heapless::Vec<&mut [f32], FEW_ROWS> =
                 room.chunks_exact_mut(columns.len()).take(m).collect();
             multiplier.multiply(&matrix.slice_rows(columns), inputs, &mut products);

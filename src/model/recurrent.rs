@@ -13,6 +13,7 @@ use super::pass::Pass;
 use super::project::{Fill, Projector};
 use super::recurrent_buffers::{MixRows, RecurrentBuffers};
 use super::state::{Replay, Run, StateShape, States};
+use crate::arena::zeros;
 use crate::format::model::{Mixer, TAPS_MAX, TensorKind};
 use crate::kernels::{Convolution, DeltaStep, Kernels, MatrixDims, ScanStep};
 use crate::pool::{Chunks, Pool};
@@ -459,7 +460,7 @@ struct Places {
 
 /// Gives each of the heads in `x` the length `scale * sqrt(dim)`.
 fn normalise(kernels: &Kernels, x: &mut [f32], dim: usize, scale: f32) {
-    let [mut weight, mut normed] = [[0.0; HEAD_MAX]; 2];
+    let [mut weight, mut normed] = [zeros::<HEAD_MAX>(), zeros()];
     let (weight, normed) = (&mut weight[..dim], &mut normed[..dim]);
     weight.fill(scale);
     for head in x.chunks_exact_mut(dim) {
@@ -500,7 +501,7 @@ impl MixEnds<'_> {
             Mixer::ShortConv { .. } => {}
             Mixer::DeltaRule(rule) => self.write_normed(mix, row, (rule.value_dim, gates), out),
             Mixer::StateSpace(space) => {
-                let mut values = [0.0; HEAD_MAX];
+                let mut values = zeros::<HEAD_MAX>();
                 let values = &mut values[..space.head_dim];
                 let heads = out.chunks_exact_mut(space.head_dim);
                 for (head, (out, gate)) in heads.zip(gates.chunks_exact(space.head_dim)).enumerate()
@@ -521,7 +522,7 @@ impl MixEnds<'_> {
         (width, gates): (usize, &[f32]),
         out: &mut [f32],
     ) {
-        let [mut values, mut normed] = [[0.0; HEAD_MAX]; 2];
+        let [mut values, mut normed] = [zeros::<HEAD_MAX>(), zeros()];
         let (values, normed) = (&mut values[..width], &mut normed[..width]);
         let heads = out.chunks_exact_mut(width).zip(gates.chunks_exact(width));
         for (head, (out, gate)) in heads.enumerate() {

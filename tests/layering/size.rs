@@ -15,7 +15,7 @@ const WIDE: &[(&str, &str)] = &[
     ("src/format/model/features.rs", "Features"), // One for each optional part of a model file's header.
     ("src/format/model/header.rs", "Header"),     // One for each field of a model file's header.
     ("src/format/tokenizer/file.rs", "TokenizerFlags"), // One for each bit of the file's flags.
-    ("src/kernels/table.rs", "Table"), // One for each operation that an instruction set has.
+    ("crates/kernels/src/kernels/table.rs", "Table"), // One for each operation that an instruction set has.
     ("src/ring/plan/fleet.rs", "Board"), // One for each word of a line in a ring file's list of boards.
     ("src/sys/tensor/abi.rs", "DeviceStats"), // A struct of the kernel module's interface.
 ];

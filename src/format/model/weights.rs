@@ -166,7 +166,7 @@ fn packed_row_bytes(kind: Ggml, cols: u64) -> Option<u64> {
             let n_mins = usize::from(form.has_min);
             let parameters = if form.is_long { form.n_scales + n_mins } else { 0 };
             let of_run = parameters + BLOCK * form.bits / 8;
-            (form.len(), 2 + 2 * n_mins + form.len() / BLOCK * of_run)
+            (form.columns(), 2 + 2 * n_mins + form.columns() / BLOCK * of_run)
         }
         None => (BLOCK, size_of::<f32>() + BLOCK),
     };

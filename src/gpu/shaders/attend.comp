@@ -3,7 +3,7 @@
 #include "exact.glsl"
 #include "pages.glsl"
 #include "lines.glsl"
-// Attention of a row's head to the stored positions of its stream, in blocks of 32; see src/kernels/attend/mod.rs. A
+// Attention of a row's head to the stored positions of its stream, in blocks of 32; see kernels/attend/mod.rs. A
 // workgroup for each head of each row.
 layout(local_size_x = 128) in;
 layout(push_constant) uniform Push {

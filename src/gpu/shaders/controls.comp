@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "exact.glsl"
-// Turns projections into the values that steer a state's update, in place, see src/kernels/recurrence.rs: strengths and
+// Turns projections into the values that steer a state's update, in place, see kernels/recurrence.rs: strengths and
 // decays of the delta rule, or steps of a state space.
 layout(local_size_x = 64) in;
 layout(push_constant) uniform Push {
@@ -12,7 +12,7 @@ layout(push_constant) uniform Push {
     uint n_strengths;   // 0 in a state space
 };
 
-// ln(1 + exp(x)), see `softplus` in src/kernels/recurrence.rs.
+// ln(1 + exp(x)), see `softplus` in kernels/recurrence.rs.
 float softplus(float x) {
     float z = exp_within(number(bits(x) | SIGN));
     float w = divide(z, add(2.0, z));

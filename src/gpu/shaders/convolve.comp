@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "exact.glsl"
 #include "states.glsl"
-// The causal convolution of rows, see `convolve` in src/kernels/recurrence.rs.
+// The causal convolution of rows, see `convolve` in kernels/recurrence.rs.
 layout(local_size_x = 64) in;
 layout(push_constant) uniform Push {
     Floats inputs;

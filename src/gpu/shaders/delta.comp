@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "exact.glsl"
 #include "states.glsl"
-// The gated delta rule, see `delta_rule` in src/kernels/recurrence.rs: a workgroup takes a unit of columns through a run, a
+// The gated delta rule, see `delta_rule` in kernels/recurrence.rs: a workgroup takes a unit of columns through a run, a
 // thread each column. The update of a row's state and the next row's sums are one loop over the state.
 layout(local_size_x = 32) in;
 layout(push_constant) uniform Push {

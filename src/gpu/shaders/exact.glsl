@@ -233,7 +233,7 @@ float within(float x, float least, float most) {
     return is_less(most, x) ? most : x;
 }
 
-// See `exp_to_one` in src/kernels/float.rs.
+// See `exp_to_one` in kernels/float.rs.
 float exp_to_one(float x) {
     const float EXP_ROUND = 12582912.0 + 126.0;
     if (is_less(x, -87.3)) x = -87.3;
@@ -279,7 +279,7 @@ uint narrowed(float x) {
     return sign | q;
 }
 
-// The sum of 16 running sums, in the order of `join` in src/kernels/float.rs.
+// The sum of 16 running sums, in the order of `join` in kernels/float.rs.
 float joined(float s[16]) {
     float four[4];
     for (int i = 0; i < 4; i++) four[i] = add(add(s[i], s[i + 8]), add(s[i + 4], s[i + 12]));

@@ -5,7 +5,7 @@
 layout(local_size_x = 64) in;
 layout(constant_id = 1) const uint FORM = 0u;
 const uint PLAIN = 0u;      // x * gate
-const uint SIGMOID = 1u;    // x * sigmoid(gate), as `gate` in src/kernels/recurrence.rs
+const uint SIGMOID = 1u;    // x * sigmoid(gate), as `gate` in kernels/recurrence.rs
 const uint SILU = 2u;       // x * gate * sigmoid(gate), as SwiGLU
 const uint OF_ROW = 3u;     // x * sigmoid(gate), where a row has one gate
 layout(push_constant) uniform Push {

@@ -1,4 +1,4 @@
-// Keys and values as int8, see src/kernels/kv8/mod.rs: lines of 64 bytes, in blocks of 32 positions. Groups of 32 columns
+// Keys and values as int8, see kernels/kv8/mod.rs: lines of 64 bytes, in blocks of 32 positions. Groups of 32 columns
 // of keys, and of 128 columns of values, have a scale for each position.
 const uint KEY_GROUP = 32u, VALUE_GROUP = 128u;
 const uint LINE_BYTES = 64u, LINE_WORDS = 16u;

@@ -10,7 +10,7 @@
 // row.
 layout(local_size_x = 256) in;
 
-// How a group's sum becomes a part of the output, see src/kernels/mod.rs.
+// How a group's sum becomes a part of the output, see kernels/mod.rs.
 const uint PLAIN = 0u;   // scale
 const uint HALVES = 1u;  // a scale for each half of a run
 const uint OFFSET = 2u;  // scale and offset

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "exact.glsl"
 #include "states.glsl"
-// Mamba-2's state space, see `scan` in src/kernels/recurrence.rs: a workgroup takes a unit of columns through a run, a
+// Mamba-2's state space, see `scan` in kernels/recurrence.rs: a workgroup takes a unit of columns through a run, a
 // thread each column.
 layout(local_size_x = 32) in;
 layout(push_constant) uniform Push {

@@ -6,6 +6,7 @@ SRC_URI += "\
     file://Cargo.toml;subdir=${BP} \
     file://Cargo.lock;subdir=${BP} \
     file://src;subdir=${BP} \
+    file://crates;subdir=${BP} \
     file://benches;subdir=${BP} \
     file://images/common/leap-tune;subdir=${BP} \
 "

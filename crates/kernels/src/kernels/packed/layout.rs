@@ -171,7 +171,10 @@ impl Layout {
         if !is_packable(dims.k, BLOCK) {
             return None;
         }
-        self.panels_bytes(dims.rows, (dims.k / form.len()).checked_mul(form.panel_block(self.nr))?)
+        self.panels_bytes(
+            dims.rows,
+            (dims.k / form.columns()).checked_mul(form.panel_block(self.nr))?,
+        )
     }
 
     fn bytes_in_steps<B>(&self, dims: MatrixDims) -> Option<usize> {

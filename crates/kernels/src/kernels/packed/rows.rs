@@ -28,10 +28,7 @@ impl PackedQ8<'_> {
     ///
     /// When there is no such row.
     #[cfg(feature = "gpu")]
-    pub(crate) fn groups_of(
-        &self,
-        index: usize,
-    ) -> impl Iterator<Item = (f32, impl Iterator<Item = i8>)> {
+    pub fn groups_of(&self, index: usize) -> impl Iterator<Item = (f32, impl Iterator<Item = i8>)> {
         byte_groups(&self.panels(), index, self.group())
     }
 }
@@ -55,7 +52,7 @@ impl PackedQ4<'_> {
     /// # Panics
     ///
     /// When there is no such row.
-    pub(crate) fn blocks_of(&self, index: usize) -> impl Iterator<Item = (f32, f32, [u8; BLOCK])> {
+    pub fn blocks_of(&self, index: usize) -> impl Iterator<Item = (f32, f32, [u8; BLOCK])> {
         let (layout, row, _, groups) = place(&self.panels(), index);
         groups.chunks_exact(layout.nr * BLOCK_BYTES).map(move |block| {
             let (parameters, codes) = block.split_at(4 * layout.nr);
@@ -88,10 +85,7 @@ impl PackedB2<'_> {
     /// # Panics
     ///
     /// When there is no such row.
-    pub(crate) fn blocks_of(
-        &self,
-        index: usize,
-    ) -> (f32, impl Iterator<Item = (u8, u8, [u8; BLOCK])>) {
+    pub fn blocks_of(&self, index: usize) -> (f32, impl Iterator<Item = (u8, u8, [u8; BLOCK])>) {
         let (layout, row, steps, groups) = place(&self.panels(), index);
         let nr = layout.nr;
         let blocks = groups.chunks_exact(nr * bcml2::BLOCK_BYTES).map(move |block| {
@@ -123,7 +117,7 @@ impl PackedB6<'_> {
     /// # Panics
     ///
     /// When there is no such row.
-    pub(crate) fn blocks_of(&self, index: usize) -> impl Iterator<Item = (f32, [i8; BLOCK])> {
+    pub fn blocks_of(&self, index: usize) -> impl Iterator<Item = (f32, [i8; BLOCK])> {
         let (layout, row, steps, groups) = place(&self.panels(), index);
         let (nr, step) = (layout.nr, f32_at(steps, row));
         groups.chunks_exact(nr * bcml6::BLOCK_BYTES).map(move |block| {
@@ -161,7 +155,7 @@ impl PackedGgml<'_> {
     /// # Panics
     ///
     /// When there is no such row.
-    pub(crate) fn for_runs(&self, index: usize, mut f: impl FnMut(Run)) {
+    pub fn for_runs(&self, index: usize, mut f: impl FnMut(Run)) {
         let panels = self.panels();
         let Some(form) = self.kind().form() else {
             for (scale, mut bytes) in byte_groups(&panels, index, BLOCK) {
@@ -172,7 +166,7 @@ impl PackedGgml<'_> {
         };
         let (layout, row, _, groups) = place(&panels, index);
         for block in groups.chunks_exact(form.panel_block(layout.nr)) {
-            for i in 0..form.len() / BLOCK {
+            for i in 0..form.columns() / BLOCK {
                 f(ggml::get(layout, form, (row, i), block).run(form));
             }
         }

@@ -53,7 +53,7 @@ impl Form {
     /// Bytes of a block of a panel of `nr` rows.
     #[inline(always)]
     pub(in crate::kernels) fn panel_block(self, nr: usize) -> usize {
-        self.panel_head(nr) + self.len() / BLOCK * self.panel_run(nr)
+        self.panel_head(nr) + self.columns() / BLOCK * self.panel_run(nr)
     }
 
     /// Bytes before the runs of such a block.
@@ -243,7 +243,7 @@ fn unpack_as<
     out: &mut Unpacked<'_>,
 ) {
     let (nr, group_bytes) = (layout.nr, layout.group_bytes(BLOCK));
-    let (runs, run_bytes) = (form.len() / BLOCK, form.panel_run(nr));
+    let (runs, run_bytes) = (form.columns() / BLOCK, form.panel_run(nr));
     let mut halves = [[0.0; NR_MAX]; 2];
     for (b, block) in blocks.chunks_exact(form.panel_block(nr)).enumerate() {
         let (head, rest) = block.split_at(nr * (2 + 2 * usize::from(HAS_MIN)));

@@ -9,7 +9,7 @@ pub(super) fn rows_b6(random: &mut Random, rows: usize, k: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..rows {
         bytes.extend((random.f32() / 1000.0).to_le_bytes());
-        bytes.extend((0..k / 32 * 25).map(|_| random.next() as u8));
+        bytes.extend((0..k / 32 * 25).map(|_| random.bits() as u8));
         bytes.resize(bytes.len().next_multiple_of(4), 0);
     }
     bytes

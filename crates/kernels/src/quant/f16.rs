@@ -5,7 +5,7 @@
 /// Exponent and mantissa, moved into place, are the value times 2^-112, also for subnormals;
 /// the largest exponent, infinity and NaN, must stay the largest.
 #[inline(always)]
-pub(crate) fn half_to_f32(half: u16) -> f32 {
+pub fn half_to_f32(half: u16) -> f32 {
     const TWO_POW_112: f32 = f32::from_bits((127 + 112) << 23);
     let magnitude = f32::from_bits(u32::from(half & 0x7fff) << 13) * TWO_POW_112;
     let is_finite = half & 0x7c00 != 0x7c00;

@@ -104,7 +104,7 @@ fn unusual_scales_of_gguf_blocks_do_the_same_in_every_tier() {
         for kind in kinds() {
             let (k, rows) = (2 * kind.len(), layout.panel_rows() + 1);
             let bytes: Vec<u8> =
-                (0..rows * kind.row_bytes(k)).map(|_| random.next() as u8).collect();
+                (0..rows * kind.row_bytes(k)).map(|_| random.bits() as u8).collect();
             let w = GgmlMatrix::new(kind, &bytes, k).unwrap();
             check_ggml(tier, layout, w, &random.floats(33 * k));
             let bytes = random.blocks(kind, rows * 2);
@@ -126,7 +126,7 @@ fn bytes_of_any_kind_do_the_same_in_every_tier() {
             let (k, rows) = (2 * kind.len(), layout.panel_rows());
             for _ in 0..20 {
                 let bytes: Vec<u8> =
-                    (0..rows * kind.row_bytes(k)).map(|_| random.next() as u8).collect();
+                    (0..rows * kind.row_bytes(k)).map(|_| random.bits() as u8).collect();
                 let w = GgmlMatrix::new(kind, &bytes, k).unwrap();
                 check_ggml(tier, layout, w, &random.floats(3 * k));
             }

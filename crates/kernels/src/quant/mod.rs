@@ -5,15 +5,15 @@
 pub mod bcml1;
 pub mod bcml2;
 pub mod bcml6;
-pub(crate) mod f16;
+pub mod f16;
 #[cfg(feature = "tools")]
 pub mod feedback;
 pub mod ggml;
 #[cfg(feature = "tools")]
 pub mod products;
 mod q8;
-#[cfg(test)]
-pub(crate) mod random;
+#[cfg(any(test, feature = "testing"))]
+pub mod random;
 mod rows;
 
 pub use bcml1::Bcml1Matrix;

@@ -5,10 +5,11 @@ use half::f16;
 use super::Ggml;
 
 /// Small deterministic generator (xorshift64*); the seed is in each test.
-pub(crate) struct Random(pub(crate) u64);
+pub struct Random(pub u64);
 
 impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
+    /// 48 random bits.
+    pub fn bits(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -16,22 +17,23 @@ impl Random {
     }
 
     /// Uniform in -1..1, with full precision below that too.
-    pub(crate) fn f32(&mut self) -> f32 {
-        (self.next() as u32 as i32) as f32 / 2_147_483_648.0
+    pub fn f32(&mut self) -> f32 {
+        (self.bits() as u32 as i32) as f32 / 2_147_483_648.0
     }
 
     /// About normal, with a standard deviation of 1.
-    pub(crate) fn normal(&mut self) -> f32 {
+    pub fn normal(&mut self) -> f32 {
         (0..6).map(|_| self.f32()).sum::<f32>() / 2.0_f32.sqrt()
     }
 
-    pub(crate) fn floats(&mut self, n: usize) -> Vec<f32> {
+    /// `n` floats, uniform in -1..1.
+    pub fn floats(&mut self, n: usize) -> Vec<f32> {
         (0..n).map(|_| self.f32()).collect()
     }
 
     /// Blocks of random bytes whose floats are ordinary numbers.
-    pub(crate) fn blocks(&mut self, kind: Ggml, n: usize) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..n * kind.bytes()).map(|_| self.next() as u8).collect();
+    pub fn blocks(&mut self, kind: Ggml, n: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..n * kind.bytes()).map(|_| self.bits() as u8).collect();
         for block in bytes.chunks_exact_mut(kind.bytes()) {
             let halves: &[usize] = match kind {
                 Ggml::Q4_1 | Ggml::Q5_1 | Ggml::Q4K | Ggml::Q5K => &[0, 2],
@@ -51,16 +53,17 @@ impl Random {
         bytes
     }
 
-    pub(crate) fn f16s(&mut self, n: usize) -> Vec<f16> {
+    /// `n` floats, uniform in -1..1, rounded to f16.
+    pub fn f16s(&mut self, n: usize) -> Vec<f16> {
         (0..n).map(|_| f16::from_f32(self.f32())).collect()
     }
 
     /// Random bytes, every eighth at one end of the range.
-    pub(crate) fn bytes(&mut self, n: usize, min: i8) -> Vec<i8> {
-        let mut byte = || match self.next() % 16 {
+    pub fn bytes(&mut self, n: usize, min: i8) -> Vec<i8> {
+        let mut byte = || match self.bits() % 16 {
             0 => min,
             1 => i8::MAX,
-            _ => (self.next() as i8).max(min),
+            _ => (self.bits() as i8).max(min),
         };
         (0..n).map(|_| byte()).collect()
     }

@@ -191,7 +191,7 @@ fn blocks(random: &mut Random, n: usize) -> Vec<u8> {
         for parameter in random.f16s(2) {
             bytes.extend(parameter.to_le_bytes());
         }
-        bytes.extend((0..16).map(|_| random.next() as u8));
+        bytes.extend((0..16).map(|_| random.bits() as u8));
     }
     bytes
 }
@@ -334,7 +334,7 @@ fn activations_round_half_to_even_and_stay_in_range() {
     }
     let mut random = Random(5);
     for _ in 0..20_000 {
-        let max = f32::from_bits(random.next() as u32 & 0x7fff_ffff);
+        let max = f32::from_bits(random.bits() as u32 & 0x7fff_ffff);
         let x = [max, -max, max.next_down(), 0.0].repeat(8);
         let (mut q, mut scale) = ([0; 32], [0.0]);
         scalar().quantize_q8(&x, 32, &mut q, &mut scale);
@@ -363,7 +363,7 @@ fn groups_that_cannot_be_scaled_are_defined() {
 #[test]
 fn fused_multiply_add_through_f64_is_exact() {
     let mut random = Random(6);
-    let mut any = || f32::from_bits(random.next() as u32);
+    let mut any = || f32::from_bits(random.bits() as u32);
     for _ in 0..1_000_000 {
         let (a, b, mut c) = (any(), any(), any());
         // A sum near a tie of the product is where double rounding fails.

@@ -181,7 +181,7 @@ fn matmul_runs(
 ) {
     let packed = table.packed();
     let (nr, cut, runs) = (w.layout.panel_rows(), x.cut(), w.dims.k / BLOCK);
-    let part_bytes = RUNS_MAX * BLOCK / form.len() * form.panel_block(nr);
+    let part_bytes = RUNS_MAX * BLOCK / form.columns() * form.panel_block(nr);
     let plane_bytes = RUNS_MAX * w.layout.group_bytes(BLOCK);
     let mut offsets = [0.0; RUNS_MAX * NR_MAX];
     for (panel_index, (_, panel)) in w.iter().enumerate() {

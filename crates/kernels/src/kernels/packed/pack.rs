@@ -223,7 +223,7 @@ fn pack_ggml(layout: Layout, w: GgmlMatrix<'_>, out: &mut [u8]) {
 
 /// Packs a type whose codes have fewer than eight bits.
 fn pack_panel_ggml(layout: Layout, form: Form, w: GgmlMatrix<'_>, out: &mut [u8]) {
-    let (kind, runs) = (w.kind(), form.len() / BLOCK);
+    let (kind, runs) = (w.kind(), form.columns() / BLOCK);
     out.fill(0);
     for (b, out) in out.chunks_exact_mut(form.panel_block(layout.nr)).enumerate() {
         for i in 0..runs {

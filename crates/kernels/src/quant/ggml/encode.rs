@@ -17,7 +17,7 @@ const SLOPES: u8 = 20;
 ///
 /// # Panics
 /// If `out` does not have the bytes of whole blocks of `values`, or `kind` is another.
-pub(crate) fn encode(kind: Ggml, values: &[f32], out: &mut [u8]) {
+pub fn encode(kind: Ggml, values: &[f32], out: &mut [u8]) {
     match kind {
         Ggml::Q8_0 => encode_q8_0(values, out),
         Ggml::Q4K => encode_q4_k(values, out),

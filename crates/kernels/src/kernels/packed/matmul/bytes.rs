@@ -63,7 +63,7 @@ fn multiply(
     let (nr, runs) = (packed.layout.panel_rows(), x.k() / BLOCK);
     bytes.k = x.k();
     let ByteTiles { unpack, tiles } = (packed.byte_tiles)(*form);
-    let part_bytes = RUNS_MAX * BLOCK / form.len() * form.panel_block(nr);
+    let part_bytes = RUNS_MAX * BLOCK / form.columns() * form.panel_block(nr);
     for (i, part) in blocks.chunks(part_bytes).enumerate() {
         let groups = i * RUNS_MAX..((i + 1) * RUNS_MAX).min(runs);
         call!(unpack(*form, part, bytes));

@@ -9,11 +9,11 @@ use super::{Ggml, LONG, MXFP4, NL, f16_at, mxfp4_scale, scale_and_min};
 use crate::quant::f16::half_to_f32;
 
 /// Values of a run.
-pub(crate) const RUN: usize = 32;
+pub(super) const RUN: usize = 32;
 
 /// Integers that codes stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Steps {
+pub enum Steps {
     /// The code itself, less the code of 0.
     Even,
     /// Those of [`Ggml::Iq4Nl`] and [`Ggml::Iq4Xs`].
@@ -23,14 +23,14 @@ pub(crate) enum Steps {
 }
 
 /// [`Steps::Even`] as a constant parameter.
-pub(crate) const EVEN: usize = Steps::Even as usize;
+pub const EVEN: usize = Steps::Even as usize;
 /// [`Steps::Nl`] as a constant parameter.
-pub(crate) const NL_STEPS: usize = Steps::Nl as usize;
+pub const NL_STEPS: usize = Steps::Nl as usize;
 /// [`Steps::Mxfp4`] as a constant parameter.
-pub(crate) const MXFP4_STEPS: usize = Steps::Mxfp4 as usize;
+pub const MXFP4_STEPS: usize = Steps::Mxfp4 as usize;
 
 /// The integers of the 16 codes of `steps`, plus `bias`.
-pub(crate) const fn table(steps: usize, bias: u8) -> [u8; 16] {
+pub const fn table(steps: usize, bias: u8) -> [u8; 16] {
     let mut table = [0; 16];
     let mut code = 0;
     while code < 16 {
@@ -47,50 +47,50 @@ pub(crate) const fn table(steps: usize, bias: u8) -> [u8; 16] {
 
 /// How the codes of a type are stored, for types whose codes have fewer than eight bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Form {
+pub struct Form {
     /// Bits of a code once packed; of [`Ggml::Q3K`] one more than in a file.
-    pub(crate) bits: usize,
+    pub bits: usize,
     /// Integers of the codes.
-    pub(crate) steps: Steps,
+    pub steps: Steps,
     /// The code of the value 0, apart from the offset, if steps are even.
-    pub(crate) zero: u8,
+    pub zero: u8,
     /// Scales of a run: one, or one for each 16 values.
-    pub(crate) n_scales: usize,
+    pub n_scales: usize,
     /// Whether runs have an offset.
-    pub(crate) has_min: bool,
+    pub has_min: bool,
     /// Whether eight runs share a block's parameters, and have integers for scales.
-    pub(crate) is_long: bool,
+    pub is_long: bool,
 }
 
 /// The integers of a run, and its block's parameters.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Codes {
+pub struct Codes {
     /// Codes in the order of values.
-    pub(crate) codes: [u8; RUN],
+    pub codes: [u8; RUN],
     /// Bits of the block's scale: an f16, or a bf16 with [`Steps::Mxfp4`].
-    pub(crate) d: u16,
+    pub d: u16,
     /// Bits of the block's minimum, an f16; 0 if it has none.
-    pub(crate) m: u16,
+    pub m: u16,
     /// Factors of `d` for each half; 1 in short blocks.
-    pub(crate) scales: [i8; 2],
+    pub scales: [i8; 2],
     /// Factor of `m`.
-    pub(crate) min: u8,
+    pub min: u8,
 }
 
 /// A run as int8 weights.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
+pub struct Run {
     /// Codes, less the code of 0.
-    pub(crate) codes: [i8; RUN],
+    pub codes: [i8; RUN],
     /// Factors of the first 16 codes and of the others.
-    pub(crate) scales: [f32; 2],
+    pub scales: [f32; 2],
     /// Addend of each value.
-    pub(crate) offset: f32,
+    pub offset: f32,
 }
 
 impl Ggml {
     /// How the codes are stored; `None` if packed codes are bytes.
-    pub(crate) fn form(self) -> Option<Form> {
+    pub fn form(self) -> Option<Form> {
         let short = Form {
             bits: 4,
             steps: Steps::Even,
@@ -128,7 +128,7 @@ impl Ggml {
     }
 
     /// The runs of a row.
-    pub(crate) fn runs(self, row: &[u8]) -> impl Iterator<Item = Run> {
+    pub fn runs(self, row: &[u8]) -> impl Iterator<Item = Run> {
         let per_block = self.len() / RUN;
         row.chunks_exact(self.bytes())
             .flat_map(move |block| (0..per_block).map(move |i| self.run(block, i)))
@@ -147,7 +147,7 @@ impl Ggml {
     ///
     /// # Panics
     /// If packed codes are bytes.
-    pub(crate) fn codes(self, block: &[u8], i: usize) -> Codes {
+    pub fn codes(self, block: &[u8], i: usize) -> Codes {
         let u16_at = |at: usize| u16::from_le_bytes([block[at], block[at + 1]]);
         let short = |codes, m| Codes { codes, d: u16_at(0), m, scales: [1; 2], min: 0 };
         match self {
@@ -191,7 +191,7 @@ impl Ggml {
 
 impl Codes {
     /// The run of a type of this form.
-    pub(crate) fn run(&self, form: Form) -> Run {
+    pub fn run(&self, form: Form) -> Run {
         let Codes { codes, d, m, scales, min } = *self;
         Run {
             codes: codes.map(|code| form.integer(code)),
@@ -203,7 +203,7 @@ impl Codes {
 
 impl Form {
     /// The integer that a code stands for.
-    pub(crate) fn integer(self, code: u8) -> i8 {
+    pub fn integer(self, code: u8) -> i8 {
         match self.steps {
             Steps::Even => code.wrapping_sub(self.zero) as i8,
             steps => table(steps as usize, 0)[usize::from(code)] as i8,
@@ -212,7 +212,7 @@ impl Form {
 
     /// Scale of integers.
     #[inline(always)]
-    pub(crate) fn scale(self, d: u16, scale: i8) -> f32 {
+    pub fn scale(self, d: u16, scale: i8) -> f32 {
         let d = match self.steps {
             Steps::Mxfp4 => f32::from_bits(u32::from(d) << 16),
             _ => half_to_f32(d),
@@ -222,13 +222,13 @@ impl Form {
 
     /// Offset of a run.
     #[inline(always)]
-    pub(crate) fn offset(self, m: u16, min: u8) -> f32 {
+    pub fn offset(self, m: u16, min: u8) -> f32 {
         let m = half_to_f32(m);
         if self.is_long { -(m * f32::from(min)) } else { m }
     }
 
     /// Columns of a block.
-    pub(crate) fn len(self) -> usize {
+    pub fn columns(self) -> usize {
         if self.is_long { LONG } else { RUN }
     }
 }

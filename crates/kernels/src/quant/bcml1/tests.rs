@@ -100,7 +100,7 @@ fn values_on_sixteen_steps_come_back_exactly() {
     for _ in 0..2000 {
         let multiplier = f16::from_f32(random.f32().abs() + 0.01).to_f32();
         let offset = f16::from_f32(random.f32() * 8.0).to_f32();
-        let mut code = || (random.next() % 16) as f32;
+        let mut code = || (random.bits() % 16) as f32;
         let mut w = [0.0; 32].map(|_: f32| code() * multiplier + offset);
         (w[3], w[20]) = (offset, 15.0 * multiplier + offset);
         assert_eq!(encoded(&w)[0].decode(), w, "{multiplier} {offset}");
@@ -126,7 +126,7 @@ fn error_is_near_the_least_there_is() {
 #[test]
 fn no_block_is_worse_than_its_plain_range() {
     let mut random = Random(3);
-    let mut one_in = |n: u64, w: f32| if random.next().is_multiple_of(n) { w } else { 0.0 };
+    let mut one_in = |n: u64, w: f32| if random.bits().is_multiple_of(n) { w } else { 0.0 };
     let outlier: Vec<f32> = (0..3200).map(|_| one_in(20, 1.0)).collect();
     let mut random = Random(4);
     let mut blocks: Vec<Vec<f32>> = Vec::new();
@@ -155,7 +155,7 @@ fn no_block_is_worse_than_its_plain_range() {
 fn constants_keep_more_than_f16_has() {
     let mut random = Random(5);
     for _ in 0..2000 {
-        let w = random.f32() * 2.0_f32.powi((random.next() % 28) as i32 - 12);
+        let w = random.f32() * 2.0_f32.powi((random.bits() % 28) as i32 - 12);
         for decoded in encoded(&[w; 32])[0].decode() {
             // The 15 steps, each rounded to 2^-24 at worst, make up for the rounded offset.
             let bound = (w.abs() * 2.0_f32.powi(-20)).max(2.0_f32.powi(-21));

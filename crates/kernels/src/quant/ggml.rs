@@ -27,9 +27,9 @@ mod runs;
 
 use super::f16::half_to_f32;
 #[cfg(feature = "tools")]
-pub(crate) use encode::encode;
+pub use encode::encode;
 pub use matrix::GgmlMatrix;
-pub(crate) use runs::{Codes, EVEN, Form, MXFP4_STEPS, NL_STEPS, Run, Steps, table};
+pub use runs::{Codes, EVEN, Form, MXFP4_STEPS, NL_STEPS, Run, Steps, table};
 
 /// A block type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,11 +69,11 @@ const NL: [f32; 16] = [
 ];
 
 /// Values of the codes of MXFP4: a sign, two bits of exponent and one of mantissa. ggml has no negative zero.
-pub(crate) const MXFP4: [f32; 16] =
+pub const MXFP4: [f32; 16] =
     [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 /// The power of two that scales a block of MXFP4; 255 stands for no number.
-pub(crate) fn mxfp4_scale(exponent: u8) -> f32 {
+pub fn mxfp4_scale(exponent: u8) -> f32 {
     match exponent {
         0 => f32::MIN_POSITIVE / 2.0,
         255 => f32::NAN,
@@ -82,11 +82,11 @@ pub(crate) fn mxfp4_scale(exponent: u8) -> f32 {
 }
 
 /// Values of a block of the older types.
-pub(crate) const SHORT: usize = 32;
+pub const SHORT: usize = 32;
 /// Values of a block of the `_K` types.
 pub(super) const LONG: usize = 256;
 /// Bytes of a block of [`Ggml::Q8_0`].
-pub(crate) const Q8_0_BYTES: usize = 34;
+pub const Q8_0_BYTES: usize = 34;
 
 impl Ggml {
     /// All types.
@@ -205,7 +205,7 @@ impl Ggml {
 /// # Panics
 /// If `codes` does not have one place for each value, or `scales` not one for each block.
 #[cfg(feature = "tools")]
-pub(crate) fn split_q8_0(bytes: &[u8], codes: &mut [u8], scales: &mut [f32]) {
+pub fn split_q8_0(bytes: &[u8], codes: &mut [u8], scales: &mut [f32]) {
     let (blocks, rest) = bytes.as_chunks::<Q8_0_BYTES>();
     assert!(rest.is_empty());
     assert_eq!(blocks.len(), scales.len());

@@ -52,7 +52,7 @@ fn pack(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>) -> Vec<u8> {
 
 /// Blocks of any codes, with parameters around zero, some of them zero.
 fn blocks(random: &mut Random, n: usize) -> Vec<u8> {
-    let parameter = |random: &mut Random| match random.next() % 8 {
+    let parameter = |random: &mut Random| match random.bits() % 8 {
         0 => f16::ZERO,
         1 => f16::NEG_ZERO,
         _ => f16::from_f32(random.f32()),
@@ -60,7 +60,7 @@ fn blocks(random: &mut Random, n: usize) -> Vec<u8> {
     (0..n)
         .flat_map(|_| {
             let (multiplier, offset) = (parameter(random), parameter(random));
-            let codes = [random.next(), random.next(), random.next()];
+            let codes = [random.bits(), random.bits(), random.bits()];
             let mut bytes = [0; 16];
             for (byte, code) in bytes.iter_mut().zip(codes.iter().flat_map(|c| c.to_le_bytes())) {
                 *byte = code;
@@ -189,9 +189,9 @@ fn rows_b2(random: &mut Random, rows: usize, k: usize) -> Vec<u8> {
     for _ in 0..rows {
         bytes.extend((random.f32() / 1000.0).to_le_bytes());
         for _ in 0..k / 32 {
-            let scale = if random.next().is_multiple_of(8) { 0 } else { random.next() as u8 };
-            bytes.extend([scale, random.next() as u8]);
-            bytes.extend((0..16).map(|_| random.next() as u8));
+            let scale = if random.bits().is_multiple_of(8) { 0 } else { random.bits() as u8 };
+            bytes.extend([scale, random.bits() as u8]);
+            bytes.extend((0..16).map(|_| random.bits() as u8));
         }
         bytes.resize(bytes.len().next_multiple_of(4), 0);
     }
