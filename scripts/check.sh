@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The quick checks, for this machine alone: format, lints, scripts, tests. Usage: check.sh
+# The checks of this machine alone: format, lints, scripts, tests. Usage: [LEAP_TEST_QUICK=1] check.sh
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -35,8 +35,14 @@ step "licences of crates" scripts/third-party.py --check
 step "lints: this machine" clippy --locked --all-targets -- -D warnings
 step "lints: this machine, no default features" clippy --locked --all-targets --no-default-features -- -D warnings
 test_step "tests: kernel module, in user space" make -s -C kmod test OUT="$(realpath -m "$TARGET_DIR/kmod/test")"
-# Rings and teams wait for their clocks for the most part, so more tests than processors run at the same time.
-test_step "tests: this machine" env RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((2 * $(nproc)))}" cargo test --locked
+step "tests: compiling" cargo test --quiet --locked --no-run
+# Rings and teams wait for their clocks for the most part, so more tests than processors run at the same time, and the
+# other tests run beside them.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
+beside "tests: boards that work together" tee_log cargo test --locked --test boards
+test_step "tests: this machine" cargo test --locked --lib --bins --test bits --test layering --test library --test no_alloc --test program
+test_step "tests: examples in pages of the library" cargo test --locked --doc
+join_step
 # With the program that the tests have built.
 step "page of all commands" scripts/write-cli.py "$TARGET_DIR/debug/leap" --check
 step "scripts: what boards run" scripts/test-init.sh "$TARGET_DIR/debug/leap"

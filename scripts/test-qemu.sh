@@ -10,7 +10,8 @@
 # cores run the tests of things that their instruction sets can change: modules with kernels or that use them, whole
 # models.
 SAME_EVERYWHERE=(--skip judging:: --skip quantised_families --skip export:: --skip tokenizer:: --skip plan:: --skip pages::
-	--skip forms:: --skip responses:: --skip prefixes:: --skip floods_of_greetings)
+	--skip forms:: --skip responses:: --skip prefixes:: --skip serve::tools:: --skip floods_of_greetings
+	--skip files_of_llama_cpps)
 ALL=(--lib --bins --test program --test bits -- "${SAME_EVERYWHERE[@]}")
 MODULES=(--lib -- kernels:: model:: "${SAME_EVERYWHERE[@]}")
 MODELS=(--test bits -- golden:: "${SAME_EVERYWHERE[@]}" --skip as_the_reference --skip a_stream_behind_its_window
