@@ -46,6 +46,10 @@ cores_of() {
 }
 
 build() {
+	local flags copies
+	flags=$(rustflags_of aarch64-unknown-linux-musl)
+	copies=$(few_copies aarch64)
+	export "$flags=$copies"
 	# Benches unwind whatever the profile says; the standard library has to be built for that.
 	CARGO_PROFILE_BOARD_STRIP=none CARGO_PROFILE_BOARD_PANIC=unwind musl aarch64 rustc --locked --profile board -p leap-lm --no-default-features --bench decode \
 		--message-format json-render-diagnostics -- -C opt-level=3 >"$OUT/build.json"

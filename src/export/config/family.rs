@@ -48,6 +48,8 @@ pub(super) struct Family {
     /// Base of the RoPE frequencies if a config.json does not say it.
     pub(super) rope_theta: f64,
     configure: Configure,
+    /// Whether LEAP writes this family's GGUF files: each tensor of a model file is a tensor there, or some of its rows.
+    is_written: bool,
 }
 
 type Configure = fn(&Settings<'_>, &mut Header, &mut Extras) -> Result<(), ExportError>;
@@ -76,22 +78,6 @@ static FAMILIES: [&Family; 21] = [
     &NOMIC_BERT,
 ];
 
-/// Families whose GGUF files LEAP writes: those in which each tensor of a model file is a tensor, or some of its rows,
-/// in a GGUF file.
-static WRITTEN: [&Family; 11] = [
-    &LLAMA,
-    &MISTRAL,
-    &MINISTRAL3,
-    &QWEN2,
-    &QWEN3,
-    &QWEN3_MOE,
-    &SMOLLM3,
-    &GRANITE,
-    &GEMMA3,
-    &PHI3,
-    &GPT_OSS,
-];
-
 static LLAMA: Family = LIKE_LLAMA;
 
 const LIKE_LLAMA: Family = Family {
@@ -105,6 +91,7 @@ const LIKE_LLAMA: Family = Family {
     aliases: &[],
     rope_theta: 10_000.0,
     configure: llama,
+    is_written: true,
 };
 
 /// Llama with biases of attention, by another name.
@@ -112,6 +99,7 @@ static INTERNLM: Family = Family {
     model_type: "internlm",
     classes: &["InternLMForCausalLM"],
     configure: internlm,
+    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -197,6 +185,7 @@ static GEMMA_EMBEDDING: Family = Family {
     classes: &["Gemma3TextModel"],
     allows: &["hidden_act", "attention.causal"],
     configure: gemma_embedding,
+    is_written: false,
     ..GEMMA3
 };
 
@@ -207,6 +196,7 @@ static BERT: Family = Family {
     gguf: "bert",
     allows: &["hidden_act", "attention.causal"],
     configure: bert,
+    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -219,6 +209,7 @@ static NOMIC_BERT: Family = Family {
     aliases: NOMIC_NAMES,
     rope_theta: 1000.0,
     configure: nomic,
+    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -259,6 +250,7 @@ static GRANITE4: Family = Family {
         "expert_count",
     ],
     configure: granite4,
+    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -290,6 +282,7 @@ static GEMMA4: Family = Family {
     defaults: &[("head_dim", 256), ("global_head_dim", 512)],
     rope_theta: 1e6,
     configure: gemma4,
+    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -304,6 +297,7 @@ static LFM2: Family = Family {
     allows: &["attention.head_count_kv"],
     rope_theta: 1e6,
     configure: lfm2,
+    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -318,6 +312,7 @@ static LFM2_MOE: Family = Family {
         "leading_dense_block_count",
     ],
     configure: lfm2_moe,
+    is_written: false,
     ..LFM2
 };
 
@@ -334,6 +329,7 @@ static QWEN35_MOE: Family = Family {
         "expert_shared_count",
     ],
     configure: qwen35_moe,
+    is_written: false,
     ..QWEN35
 };
 
@@ -347,6 +343,7 @@ static QWEN35: Family = Family {
     defaults: &[("head_dim", 256)],
     rope_theta: 1e7,
     configure: qwen35,
+    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -392,12 +389,9 @@ impl Family {
             return None;
         }
         let is_plain = recurrent.is_none() && experts.is_none();
-        match (header.architecture, Family::of_header(header)) {
-            (Architecture::Granite4, _) if is_plain => Some(&GRANITE),
-            (_, Some(family)) => {
-                WRITTEN.into_iter().find(|known| known.model_type == family.model_type)
-            }
-            _ => None,
+        match header.architecture {
+            Architecture::Granite4 if is_plain => Some(&GRANITE),
+            _ => Family::of_header(header).filter(|family| family.is_written),
         }
     }
 
@@ -421,7 +415,8 @@ impl Family {
 
     /// Names of the families whose GGUF files LEAP writes.
     pub(super) fn written_names() -> String {
-        WRITTEN.map(|family| family.model_type).join(", ")
+        let written = FAMILIES.into_iter().filter(|family| family.is_written);
+        written.map(|family| family.model_type).collect::<Vec<_>>().join(", ")
     }
 
     /// `general.architecture` of this family's GGUF files.
