@@ -32,7 +32,7 @@ def metadata(target, *features):
 
 
 def linked(found):
-    """The crates that become a part of the program: no tests' crates, nothing that runs while it is built."""
+    """The crates of others that become a part of the program: no tests' crates, nothing that runs while it is built."""
     packages = {package["id"]: package for package in found["packages"]}
     nodes = {node["id"]: node for node in found["resolve"]["nodes"]}
     root = found["resolve"]["root"]
@@ -45,7 +45,8 @@ def linked(found):
             if is_linked and not is_macro and dep["pkg"] not in seen:
                 seen.add(dep["pkg"])
                 ahead.append(dep["pkg"])
-    return sorted((packages[id] for id in seen - {root}), key=lambda package: (package["name"], package["version"]))
+    others = (packages[id] for id in seen if packages[id]["source"])
+    return sorted(others, key=lambda package: (package["name"], package["version"]))
 
 
 def allowed():
