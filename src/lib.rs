@@ -33,8 +33,8 @@
 //!
 //! # Layers
 //!
-//! The crate is built in layers. A module uses only modules below it, and `tests/layering.rs` checks this. `kernels`
-//! and `quant` are a package of their own.
+//! The crate is built in layers. A module uses only modules below it, and `tests/layering.rs` checks this. `kernels`,
+//! `quant`, `numerics` and [`sampler`] are a package of their own.
 //!
 //! - `quant`, `arena`, [`sampler`]: plain computation. The meaning of a quantised block's bytes, one
 //!   allocation carved into buffers, the choice of a token. These modules know no files, sockets or CPUs.
@@ -80,11 +80,9 @@ pub mod format;
 mod gpu;
 mod group;
 mod model;
-mod numerics;
 mod pack;
 mod pool;
 mod ring;
-pub mod sampler;
 #[cfg(feature = "serve")]
 mod serve;
 #[cfg(test)]
@@ -97,7 +95,8 @@ pub mod tokenizer;
 mod transport;
 mod wire;
 
-use leap_kernels::{kernels, quant};
+pub use leap_kernels::sampler;
+use leap_kernels::{kernels, numerics, quant};
 
 /// The inner modules, for this package's program, tests, benches and fuzzers. Their interfaces change without
 /// notice.

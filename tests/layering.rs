@@ -105,7 +105,7 @@ const BELOW_CLI: &[&str] = &[
     "wire",
 ];
 
-/// Sources of the package that holds `kernels` and `quant`.
+/// Sources of the package that holds `kernels`, `quant`, `numerics` and `sampler`.
 const KERNELS: &str = "crates/kernels/src/";
 
 /// Modules that may print, exit and hide an error's type.
@@ -155,9 +155,10 @@ fn comments_can_be_read_alone() {
 /// Every `.rs` file of the layers: its path from the package's root, and its text.
 fn read_layers() -> Vec<(String, String)> {
     let mut files = Vec::new();
-    for folder in ["src", &format!("{KERNELS}kernels"), &format!("{KERNELS}quant")] {
+    for folder in ["src", KERNELS.trim_end_matches('/')] {
         read_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), folder, &mut files);
     }
+    files.retain(|(path, _)| *path != format!("{KERNELS}lib.rs"));
     files
 }
 

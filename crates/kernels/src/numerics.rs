@@ -10,7 +10,7 @@ use std::f64::consts::{FRAC_2_PI, LN_2, LOG2_E, SQRT_2};
 /// Version of the rules by which logits are computed: the order of sums, groups of activations, elementary
 /// functions. Nodes with different versions do not work together, and stored keys and values of another
 /// version are not used. Must change whenever a change of the code changes any text.
-pub(crate) const NUMERICS: u8 = 2;
+pub const NUMERICS: u8 = 2;
 
 /// Pi / 2 as three parts of 22 bits and a rest. Products of the three parts with integers below `2^31` are
 /// exact.
@@ -50,7 +50,7 @@ const fn series(first: usize) -> [f64; 9] {
 ///
 /// `x` is reduced to `|r| <= pi / 4` by Cody and Waite's method: the products are exact, and so are all
 /// differences but the last two.
-pub(crate) fn sin_cos(x: f64) -> (f64, f64) {
+pub fn sin_cos(x: f64) -> (f64, f64) {
     let quadrant = (x * FRAC_2_PI + 0.5) as u32;
     let n = f64::from(quadrant);
     let r = PI_2.iter().fold(x, |r, part| r - n * part);
@@ -68,7 +68,7 @@ pub(crate) fn sin_cos(x: f64) -> (f64, f64) {
 ///
 /// With `x = m * 2^e` and `sqrt(1/2) <= m < sqrt(2)` the result is
 /// `e * ln(2) + 2 * artanh((m - 1) / (m + 1))`.
-pub(crate) fn ln(x: f64) -> f64 {
+pub fn ln(x: f64) -> f64 {
     if !x.is_normal() || x < 0.0 {
         return f64::NAN;
     }
@@ -87,7 +87,7 @@ pub(crate) fn ln(x: f64) -> f64 {
 /// `e^x`, within a few units of the last place; 0 or infinity outside the range of normal numbers.
 ///
 /// With `x = n * ln(2) + r` and `|r| <= ln(2) / 2` the result is `2^n * e^r`.
-pub(crate) fn exp(x: f64) -> f64 {
+pub fn exp(x: f64) -> f64 {
     if x < -1022.0 * LN_2 {
         return 0.0;
     }
@@ -103,7 +103,7 @@ pub(crate) fn exp(x: f64) -> f64 {
 }
 
 /// `1 / k!` for `k` from 0.
-pub(crate) const INVERSE_FACTORIALS: [f64; 15] = {
+pub const INVERSE_FACTORIALS: [f64; 15] = {
     let mut all = [1.0; 15];
     let mut k = 1;
     while k < all.len() {
@@ -116,7 +116,7 @@ pub(crate) const INVERSE_FACTORIALS: [f64; 15] = {
 /// Hyperbolic tangent, within 1e-15. Faster than [`exp`], for many values.
 ///
 /// It is `(1 - e) / (1 + e)` with `e = exp(-2 * x)`, for an `x` that is not negative.
-pub(crate) fn tanh(x: f64) -> f64 {
+pub fn tanh(x: f64) -> f64 {
     // Beyond this the result is 1. A NaN passes.
     let y = if x.abs() > 20.0 { -40.0 } else { -2.0 * x.abs() };
     let n = (y * LOG2_E - 0.5) as i64;
@@ -128,7 +128,7 @@ pub(crate) fn tanh(x: f64) -> f64 {
 }
 
 /// `base^exponent` for a positive `base`.
-pub(crate) fn pow(base: f64, exponent: f64) -> f64 {
+pub fn pow(base: f64, exponent: f64) -> f64 {
     exp(exponent * ln(base))
 }
 
