@@ -15,7 +15,7 @@ use self::calibrate::Text;
 use super::checkpoint::{self, CheckpointPath};
 use super::{Failure, convert, model_files, names, note, options, packing};
 use crate::export::{ExportOptions, ExportPlan};
-use crate::format::model::{Ends, Weights};
+use crate::format::model::{Ends, SEQ_LEN_MAX, Weights};
 use crate::kernels::Isa;
 use crate::quant::GROUP_DEFAULT;
 use crate::sys::signal;
@@ -178,6 +178,11 @@ impl Export {
             let problem =
                 "--isa is for int8 weights, 4-bit ones and those of GGUF files: --version 2 to 5";
             return Err(Failure::Usage(problem.to_owned()));
+        }
+        if let Some(ctx) = self.ctx.filter(|ctx| *ctx > SEQ_LEN_MAX) {
+            let problem =
+                format!("--ctx: context of {ctx} tokens, a file allows 1 to {SEQ_LEN_MAX}");
+            return Err(Failure::Usage(problem));
         }
         Ok(ExportOptions { weights, ctx: self.ctx, verify: self.verify })
     }

@@ -466,6 +466,10 @@ fn options_without_effect_are_refused_with_what_they_are_for() {
             &["export", "x", "--gguf", "y", "--version", "1", "--group-size", "64"],
             "--group-size is for",
         ),
+        (
+            &["export", "x", "--gguf", "y", "--ctx", "4294967297"],
+            "--ctx: context of 4294967297 tokens",
+        ),
         (&["plan", DEMO, "--boards", "x", "--version", "3"], "--version needs --shape"),
         (&["plan", DEMO, "--boards", "x", "--explain", "--json"], "--explain has no effect with"),
         (&["doctor", "--cache", "x"], "--cache needs a model file"),
