@@ -100,11 +100,6 @@ impl<'a> Carver<'a> {
     }
 }
 
-/// Zeros on the stack. In programs that are optimised for size, `[0.0; N]` is a loop of `N` steps; this is not.
-pub(crate) fn zeros<const N: usize>() -> [f32; N] {
-    Zeroable::zeroed()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@
 //! So the tiers' SwiGLU kernels do the delicate part, and the operations before them are rounded alike
 //! everywhere.
 
-use crate::arena::zeros;
+use super::zeros::zeros;
 use crate::format::model::Activation;
 use crate::kernels::Kernels;
 

@@ -13,7 +13,7 @@ use super::matrix::Matrix;
 use super::project::Projector;
 use super::team::gcd;
 use super::units::Units;
-use crate::arena::zeros;
+use super::zeros::zeros;
 use crate::format::model::{HEAD_DIM_MAX, LayerSpec, Temperature};
 use crate::kernels::{ATTEND_QUERIES, Attended, Kernels};
 use crate::numerics::ln;

@@ -5,7 +5,7 @@ use super::inputs::{Inputs, Prepared};
 use super::matrix::Matrix;
 use super::project::{PIECE_ROWS, Projector};
 use super::units::Units;
-use crate::arena::zeros;
+use super::zeros::zeros;
 use crate::format::model::Activation;
 use crate::kernels::PACKED_GROUP_MAX;
 use crate::pool::{Pairs, UNITS_MAX};

@@ -48,6 +48,7 @@ mod units;
 mod view;
 mod wanted;
 mod watch;
+mod zeros;
 
 #[cfg(feature = "gpu")]
 pub(crate) use attention::growth;

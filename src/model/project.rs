@@ -3,7 +3,7 @@
 use super::inputs::{Given, Inputs, Prepared, activation_group};
 use super::interrupt::Interrupt;
 use super::matrix::Matrix;
-use crate::arena::zeros;
+use super::zeros::zeros;
 use crate::format::model::{EXPERTS_ACTIVE_MAX, Encoding};
 use crate::kernels::{
     ActivationRow, CUT_ROWS, Groups, Kernels, MatrixDims, Q8Tiles, TileCut, TileParts,

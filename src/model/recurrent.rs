@@ -13,7 +13,7 @@ use super::pass::Pass;
 use super::project::{Fill, Projector};
 use super::recurrent_buffers::{MixRows, RecurrentBuffers};
 use super::state::{Replay, Run, StateShape, States};
-use crate::arena::zeros;
+use super::zeros::zeros;
 use crate::format::model::{Mixer, TAPS_MAX, TensorKind};
 use crate::kernels::{Convolution, DeltaStep, Kernels, MatrixDims, ScanStep};
 use crate::pool::{Chunks, Pool};
