@@ -60,6 +60,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "engine",
             "fetch",
             "format",
+            "group",
             "kernels",
             "model",
             "pool",

@@ -15,8 +15,8 @@ use super::team::{
     MemberNotice, MemberOptions, TeamAlone, TeamLead, TeamOptions, TeamStartError, run_member,
 };
 use super::weights::{Listener, WeightsPlace};
+use crate::group::Notice;
 use crate::model::{Model, PackReport, Plan, Share, Stage, Transformer};
-use crate::ring::Notice;
 use crate::team::Mesh;
 use crate::transport::Endpoint;
 

@@ -13,10 +13,10 @@ use crate::engine::Preparing;
 use crate::engine::team::{MemberNotice, TeamLead};
 use crate::fetch::giver::Gift;
 use crate::fetch::taker::{FetchError, Fetched};
+use crate::group::Notice;
 use crate::ring::plan::{Part, Task};
-use crate::ring::{Address, Notice, Place};
+use crate::ring::{Address, Place};
 use crate::sys::tensor::OpenError;
-use crate::team::TeamNotice;
 use crate::transport::{Endpoint, TransportError};
 use crate::wire::Dtype;
 use crate::wire::frame::NodeLine;
@@ -118,7 +118,7 @@ pub enum Event<'a> {
     /// The team is complete; its boards share these layers, or all if `None`.
     TeamOpened { team: &'a TeamLead, layers: Option<Range<usize>> },
     /// An event of the team, at its lead.
-    Team { notice: &'a TeamNotice },
+    Team { notice: &'a Notice },
     /// An event of the team, at a member.
     Member { notice: &'a MemberNotice },
     /// This board gives others their layers at this address.

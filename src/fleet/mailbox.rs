@@ -14,7 +14,8 @@ use crate::control::{Refusal, WORD_EVERY};
 use crate::engine::ring::{Change, ChangesBy, OtherLayers, OtherNodes, ResplitError, RingMaster};
 use crate::engine::team::TeamLead;
 use crate::engine::{Engine, StepError, WeightsPlace};
-use crate::ring::{Member, Misfits, Notice, Times};
+use crate::group::Notice;
+use crate::ring::{Member, Misfits, Times};
 use crate::wire::frame::NodeLine;
 
 /// A node that is missing for this time is not about to come.

@@ -19,9 +19,10 @@ use crate::engine::ring::Limits;
 use crate::engine::team::{MemberNotice, MemberOptions, OtherTeam, TeamOptions};
 use crate::engine::{Engine, Huge, LeadError, WeightsPlace};
 use crate::fetch::giver;
+use crate::group::Notice;
 use crate::model::{Model, Share};
 use crate::ring::{Address, TeamNode};
-use crate::team::{Mesh, REORDER_US, TeamNotice, banks};
+use crate::team::{Mesh, REORDER_US, banks};
 use crate::transport::place::HostPort;
 use crate::wire::hello::{self, RingInfo};
 
@@ -271,7 +272,7 @@ impl<'a> TeamBoard<'a> {
 }
 
 /// A listener that tells of the team's events. It tells `mailbox` which nodes the team waits for.
-fn teller(events: Teller, mailbox: Option<Arc<Mailbox>>) -> impl FnMut(&TeamNotice) + Send + use<> {
+fn teller(events: Teller, mailbox: Option<Arc<Mailbox>>) -> impl FnMut(&Notice) + Send + use<> {
     let mut awaited = Vec::<Awaited>::new();
     move |notice| {
         let is_new = hear(&mut awaited, notice);
@@ -283,24 +284,24 @@ fn teller(events: Teller, mailbox: Option<Arc<Mailbox>>) -> impl FnMut(&TeamNoti
 }
 
 /// Notes an event of a team that waits for `awaited`. Returns whether it is new to the user.
-fn hear(awaited: &mut Vec<Awaited>, notice: &TeamNotice) -> bool {
+fn hear(awaited: &mut Vec<Awaited>, notice: &Notice) -> bool {
     match notice {
-        TeamNotice::Waiting { node } | TeamNotice::Gone { node } => {
-            Awaited::of(awaited, node).is_absent = true;
+        Notice::Waiting { missing, .. } => {
+            missing.iter().for_each(|name| Awaited::of(awaited, name).is_absent = true);
             true
         }
         // A board that refuses is asked again and again, and comes each time.
-        TeamNotice::Refused { node, why } => {
-            Awaited::of(awaited, node).refusal.replace(why.clone()).as_ref() != Some(why)
+        Notice::Unfit { name, why } => {
+            Awaited::of(awaited, name).refusal.replace(why.clone()).as_ref() != Some(why)
         }
         // A board that is there may wait for another one that is not.
-        TeamNotice::Came { node } => {
-            awaited.iter_mut().filter(|a| a.name == *node).for_each(|a| a.is_absent = false);
+        Notice::Came(name) => {
+            awaited.iter_mut().filter(|a| a.name == *name).for_each(|a| a.is_absent = false);
             false
         }
-        TeamNotice::Ready { node } => {
+        Notice::Ready(name) => {
             let n_awaited = awaited.len();
-            awaited.retain(|awaited| awaited.name != *node);
+            awaited.retain(|awaited| awaited.name != *name);
             awaited.len() < n_awaited
         }
         _ => true,
@@ -316,11 +317,11 @@ mod tests {
 
     /// Writes down the team's events.
     #[derive(Default)]
-    struct Diary(Mutex<Vec<TeamNotice>>);
+    struct Diary(Mutex<Vec<Notice>>);
 
     impl Events for Diary {
         fn tell(&self, event: &Event<'_>) {
-            if let Event::Team { notice, .. } = event {
+            if let Event::Team { notice } = event {
                 self.0.lock().unwrap().push((*notice).clone());
             }
         }
@@ -330,10 +331,8 @@ mod tests {
     fn boards_that_refuse_by_turns_fill_no_log() {
         let diary = Arc::new(Diary::default());
         let mut hear = teller(Arc::clone(&diary) as Teller, None);
-        let refused = |node: &str, why: &str| TeamNotice::Refused {
-            node: node.to_owned(),
-            why: why.to_owned(),
-        };
+        let refused =
+            |name: &str, why: &str| Notice::Unfit { name: name.to_owned(), why: why.to_owned() };
         for _ in 0..9 {
             hear(&refused("pi", "its disk is full"));
             hear(&refused("fig", "it has other weights"));

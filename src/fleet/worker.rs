@@ -20,8 +20,8 @@ use crate::engine::{CTX_LEN_DEFAULT, Engine, Options, WeightsPlace};
 use crate::fetch::taker::{Fetched, holding};
 use crate::format::FormatError;
 use crate::format::model::Header;
+use crate::group::Notice;
 use crate::model::Model;
-use crate::ring::Notice;
 use crate::sys::notify;
 
 /// Largest batch that a worker accepts, unless an option sets another.

@@ -10,7 +10,7 @@ const NOTICES_MAX: usize = 16;
 /// A notice of a node for its user, sent once for each change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The ring is complete.
+    /// The group is complete.
     Opened {
         /// Whether it was complete before, and broke or got other layers.
         again: bool,
@@ -40,18 +40,22 @@ pub enum Notice {
     Refused(String),
     /// A notice of the links' carrier.
     Carrier(String),
-    /// The ring is not complete.
+    /// The group is not complete.
     Waiting {
-        /// The nodes that are missing, in words.
+        /// The nodes or links that are missing, in words.
         what: String,
         /// Names of the missing nodes, as many as are known.
         missing: Vec<String>,
     },
+    /// The node is there, and is asked to be ready.
+    Came(String),
+    /// The node is ready.
+    Ready(String),
     /// A node cannot take its part.
     Unfit {
         /// Name of the node.
         name: String,
-        /// The reason, and what to do.
+        /// The reason, and what to do; it calls the node "it".
         why: String,
     },
     /// The oldest batch has not been answered for long.
@@ -82,10 +86,12 @@ impl fmt::Display for Notice {
             }
             Notice::MasterLeft => write!(f, "the master left; waiting for the next one"),
             Notice::Broken(what) => write!(f, "a neighbour sent {what}"),
-            Notice::Refused(what)
-            | Notice::Waiting { what, .. }
-            | Notice::Carrier(what)
-            | Notice::Unfit { why: what, .. } => f.write_str(what),
+            Notice::Refused(what) | Notice::Waiting { what, .. } | Notice::Carrier(what) => {
+                f.write_str(what)
+            }
+            Notice::Came(name) => write!(f, "{name} is there"),
+            Notice::Ready(name) => write!(f, "{name} is ready"),
+            Notice::Unfit { name, why } => write!(f, "{name} refuses: {why}"),
             Notice::Stalled { seconds, what } => write!(f, "no progress for {seconds} s: {what}"),
             Notice::GoesOn => write!(f, "the ring goes on"),
         }

@@ -89,7 +89,18 @@ pub(super) fn misfit(
 
 /// Why a node cannot take its part of a ring, and what to do.
 pub(super) fn refusal(line: &NodeLine) -> String {
-    let (name, layers) = (&line.name, &line.layers);
+    let name = line.name.as_str();
+    why_unfit(line, name, &format!("{name}'s"))
+}
+
+/// See [`refusal`]. The reason calls the node "it".
+pub(super) fn nameless_refusal(line: &NodeLine) -> String {
+    why_unfit(line, "it", "its")
+}
+
+/// A refusal whose subject is `name`, and whose possessive is `whose`.
+fn why_unfit(line: &NodeLine, name: &str, whose: &str) -> String {
+    let layers = &line.layers;
     let layers = format!("{}..{}", layers.start, layers.end);
     match line.status {
         Status::Context(max) => {
@@ -114,7 +125,7 @@ pub(super) fn refusal(line: &NodeLine) -> String {
         ),
         Status::Fixed => format!("{name} is a team, whose layers stay: it cannot have {layers}"),
         Status::Team => {
-            format!("a board of {name}'s team cannot take its part: {name} says which one, and why")
+            format!("a board of {whose} team cannot take its part: {name} says which one, and why")
         }
         Status::Damaged => format!(
             "weights of layers {layers} on {name} do not match their checksums; copy its model anew"

@@ -7,6 +7,7 @@ mod misfits;
 use std::collections::VecDeque;
 
 use super::*;
+use crate::group::Notice;
 use crate::wire::KvType;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{

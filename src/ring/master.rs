@@ -13,8 +13,8 @@ use super::moving::{self, Earlier, Moves};
 use super::options::{MasterOptions, MasterStep};
 use super::pages::PageBook;
 use super::times::Times;
-use super::{Link, Member, NodeLine, Notice, RingError, Rows, Side, Sizes};
-use crate::group::{Broken, Expected, Membership, Moving, Overdue, Phase, Roll, Ups};
+use super::{Link, Member, NodeLine, RingError, Rows, Side, Sizes};
+use crate::group::{Broken, Expected, Membership, Moving, Notice, Overdue, Phase, Roll, Ups};
 use crate::wire::frame::{
     self, Activations, BoardsReport, Fetch, Frame, FrameKeep, FramePage, FrameSpan, Parts, Repr,
     WorkFigures,

@@ -51,7 +51,6 @@ mod hostile;
 use crate::wire::Dtype;
 use crate::wire::frame::{FrameKeep, FramePage, KvPiece, NodeLine, Reason, Sizes, Status, Way};
 
-pub(crate) use crate::group::Notice;
 pub use crate::group::Setbacks;
 pub use address::Address;
 pub(crate) use batch::{fits, token_bytes};

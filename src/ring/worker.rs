@@ -6,8 +6,8 @@ use super::batch::{self, Incoming, Outgoing};
 use super::error::refusal;
 use super::fetch::PagesToRead;
 use super::moving;
-use super::{Event, Link, NodeLine, Notice, Reason, Rows, Side, Sizes, Status};
-use crate::group::{Broken, Every, MISSING_EVERY_US, Notices};
+use super::{Event, Link, NodeLine, Reason, Rows, Side, Sizes, Status};
+use crate::group::{Broken, Every, MISSING_EVERY_US, Notice, Notices};
 use crate::wire::frame::{
     self, ASSIGNED_LEN, Activations, BoardsReport, Fetch, Frame, FrameSpan, HEADER_LEN, KEEP_IDS,
     KvPiece, LINE_LEN, NODES_MAX, Parts, Repr, WorkFigures,

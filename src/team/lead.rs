@@ -7,11 +7,10 @@ use std::time::Duration;
 use super::error::TeamError;
 use super::exchange::{Ended, Exchange, TeamFigures};
 use super::mesh::Mesh;
-use super::notice::TeamNotice;
 use super::opening::Opening;
 use super::parts::Gathered;
 use super::patience::SILENT_US;
-use crate::group::{Membership, Roll, Setbacks};
+use crate::group::{Membership, Notice, Roll, Setbacks};
 use crate::transport::Micros;
 use crate::wire::frame::{self, FramePage, FrameSpan, NodeLine, Work};
 use opening::Gathering;
@@ -79,7 +78,7 @@ impl Lead {
         &mut self,
         opening: &Opening,
         is_interrupted: &dyn Fn() -> bool,
-        tell: &mut dyn FnMut(&TeamNotice),
+        tell: &mut dyn FnMut(&Notice),
         timeout: Option<Duration>,
     ) -> Result<(), TeamError> {
         assert!(opening.shares.len() == self.exchange.mesh.n_nodes());

@@ -6,10 +6,9 @@ use super::error::TeamError;
 use super::exchange::{Ended, Exchange};
 use super::incoming::Incoming;
 use super::mesh::{Mesh, PeerLinks, Sessions};
-use super::notice::TeamNotice;
 use super::opening::Opening;
 use super::parts::Gathered;
-use crate::group::{Broken, Every, MISSING_EVERY_US};
+use crate::group::{Broken, Every, MISSING_EVERY_US, Notice};
 use crate::transport::Micros;
 use crate::wire::frame::{
     self, Frame, FramePage, FrameSpan, NodeLine, Reason, Repr, TEAM_NODES_MAX as NODES_MAX, Why,
@@ -98,7 +97,7 @@ impl Member {
     pub fn next(
         &mut self,
         is_interrupted: &dyn Fn() -> bool,
-        tell: &mut dyn FnMut(&TeamNotice),
+        tell: &mut dyn FnMut(&Notice),
     ) -> Result<Order, TeamError> {
         loop {
             let lacks_room = self.send_failures();
@@ -112,7 +111,7 @@ impl Member {
             self.check_links();
             for node in self.exchange.mesh.peers() {
                 if let Some(unfit) = self.exchange.mesh.lock(node).refusal() {
-                    tell(&TeamNotice::unfit(self.exchange.mesh.name(node), unfit));
+                    tell(&unfit);
                 }
             }
             let is_waiting = self.answer.is_some() && self.answered_over.is_none();

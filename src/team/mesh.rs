@@ -1,5 +1,6 @@
 //! A node's endpoints, one for each other node, and the thread that services them while it computes.
 
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::group::Notice;
 use crate::sys::cpu;
 use crate::transport::link::{LinkEvent, LinkState, Links, Refused, Unheard};
 use crate::transport::{Endpoint, Micros, Sleep};
 use crate::wire::frame::TEAM_NODES_MAX as NODES_MAX;
-use crate::wire::hello::Refusal;
+use crate::wire::hello::{PROTOCOL, Refusal};
 
 /// The link thread services an endpoint that was idle for this long. It looks as often while batches come.
 const SERVICE_EVERY: Duration = Duration::from_millis(2);
@@ -86,14 +88,6 @@ struct Ends {
     stranger: Option<u16>,
 }
 
-/// Why a peer has no links with this node.
-pub(super) enum Unfit {
-    /// The peer speaks another protocol: its address, and the protocol.
-    Protocol(SocketAddr, u16),
-    /// Any other reason, in words.
-    Other(String),
-}
-
 /// Numbers of the sessions of both links with a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sessions {
@@ -104,6 +98,8 @@ pub(super) struct Sessions {
 /// The links with a peer, for this thread alone.
 pub(super) struct PeerLinks<'m> {
     shared: &'m Shared,
+    /// Name of the peer.
+    name: &'m str,
     serviced_us: &'m AtomicU64,
     ends: MutexGuard<'m, Ends>,
 }
@@ -207,7 +203,8 @@ impl Mesh {
     pub(super) fn lock(&self, node: usize) -> PeerLinks<'_> {
         let peer = self.peer(node);
         let (shared, serviced_us) = (&*self.shared, &peer.serviced_us);
-        let mut links = PeerLinks { shared, serviced_us, ends: peer.lock() };
+        let mut links =
+            PeerLinks { shared, name: &self.names[node], serviced_us, ends: peer.lock() };
         links.links().begin_turn();
         links
     }
@@ -391,22 +388,36 @@ impl PeerLinks<'_> {
     }
 
     /// Why the two nodes do not fit, unless that was told.
-    pub(super) fn refusal(&mut self) -> Option<Unfit> {
+    pub(super) fn refusal(&mut self) -> Option<Notice> {
         self.drop_events();
         let refused = self.ends.refused.take()?;
         let Refusal::Version { prev, next } = refused.refusal else {
-            return Some(Unfit::Other(refused.to_string()));
+            return Some(Notice::Refused(self.of_link(&refused)));
         };
         let theirs = if refused.is_next { next } else { prev };
         // Either link tells it.
         let is_told = self.ends.stranger.replace(theirs) == Some(theirs);
-        (!is_told).then_some(Unfit::Protocol(refused.from, theirs))
+        let at = SocketAddr::new(refused.from.ip().to_canonical(), refused.from.port());
+        let what = || {
+            format!(
+                "{} at {at} speaks protocol {theirs}, this node protocol {PROTOCOL}; \
+                 install the same release on both",
+                self.name
+            )
+        };
+        (!is_told).then(|| Notice::Refused(what()))
     }
 
     /// Why nothing is heard of the peer, unless that was told.
-    pub(super) fn silence(&mut self) -> Option<Unfit> {
+    pub(super) fn silence(&mut self) -> Option<Notice> {
         self.drop_events();
-        self.ends.unheard.take().map(|unheard| Unfit::Other(unheard.to_string()))
+        let unheard = self.ends.unheard.take()?;
+        Some(Notice::Refused(self.of_link(&unheard)))
+    }
+
+    /// Says that `what` concerns the links with this peer.
+    fn of_link(&self, what: &dyn Display) -> String {
+        format!("link to {}: {what}", self.name)
     }
 
     /// Room for a frame.
@@ -494,7 +505,8 @@ impl PeerLinks<'_> {
     }
 
     /// The carrier's notice after the first `n_told`.
-    pub(super) fn carrier_notice(&self, n_told: usize) -> Option<String> {
-        self.ends.endpoint.notices().get(n_told).cloned()
+    pub(super) fn carrier_notice(&self, n_told: usize) -> Option<Notice> {
+        let what = self.ends.endpoint.notices().get(n_told)?;
+        Some(Notice::Carrier(self.of_link(what)))
     }
 }

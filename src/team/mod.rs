@@ -28,7 +28,6 @@ mod incoming;
 mod lead;
 mod member;
 mod mesh;
-mod notice;
 mod opening;
 mod parts;
 mod patience;
@@ -43,7 +42,6 @@ pub use member::{Member, Order};
 pub use mesh::Mesh;
 #[cfg(test)]
 pub(crate) use mesh::{LinkThread, Time};
-pub use notice::TeamNotice;
 pub use opening::Opening;
 pub use parts::{Gathered, Part, To};
 

@@ -1,8 +1,7 @@
 //! Messages about a ring.
 
 use crate::cli::{counted, note};
-use crate::ring::{Notice, Place, token_bytes};
-use crate::sys::notify;
+use crate::ring::{Place, token_bytes};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::frame::NodeLine;
@@ -50,11 +49,4 @@ pub(super) fn describe(lines: &[NodeLine], dim: u32, wire: Dtype) {
 
 fn datagrams(bytes: u32) -> String {
     if bytes > 0 { format!(", datagrams of {bytes} bytes") } else { String::new() }
-}
-
-/// Prints an event of the ring, and tells the service manager.
-pub(super) fn tell(notice: &Notice) {
-    let text = notice.to_string();
-    notify::status(&text);
-    note(&format!("leap: {text}"));
 }

@@ -11,7 +11,8 @@ use crate::engine::team::TeamLead;
 use crate::fetch::giver::Gift;
 use crate::fetch::taker::Fetched;
 use crate::fleet::events::{Event, Shape};
-use crate::ring::{Address, Notice};
+use crate::group::Notice;
+use crate::ring::Address;
 use crate::sys::notify;
 
 /// Progress lines of the work under way: layers that are fetched, weights that are packed.
@@ -56,8 +57,7 @@ pub(super) fn tell(event: &Event<'_>, is_quiet: bool) {
         Event::RingOpened { lines, dim, wire } => tell::describe(lines, *dim, *wire),
         Event::TeamOpened { team, layers } => describe(team, layers.as_ref()),
         Event::Ring { notice: Notice::Opened { .. }, is_worker: true } if is_quiet => {}
-        Event::Ring { notice, .. } => tell::tell(notice),
-        Event::Team { notice } => say(&notice.to_string(), false),
+        Event::Ring { notice, .. } | Event::Team { notice } => say(&notice.to_string(), false),
         Event::Member { notice } => say(&notice.to_string(), is_quiet),
         Event::Linked { place, endpoint } if !is_quiet => tell::introduce(place, *endpoint),
         Event::WaitsForLayers { from, why } => {

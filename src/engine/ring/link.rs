@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::group::Notice;
 use crate::model::{Share, Stage, StageInfo};
-use crate::ring::Notice;
 use crate::transport::Endpoint;
 use crate::wire::frame::{NodeLine, Streams};
 use crate::wire::hello;

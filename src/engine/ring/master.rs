@@ -21,12 +21,11 @@ use super::streams::{self, StageParts};
 use crate::engine::error::StepError;
 use crate::engine::own_stage::OwnStage;
 use crate::engine::weights::{Listener, WeightsPlace};
+use crate::group::Notice;
 use crate::model::{
     Batch, ForwardError, KV_PAGE, PackReport, Share, Span, Stage, StageInfo, Transformer,
 };
-use crate::ring::{
-    Held, Hop, Master, MasterOptions, MasterStep, Member, Misfits, Notice, Setbacks, Times,
-};
+use crate::ring::{Held, Hop, Master, MasterOptions, MasterStep, Member, Misfits, Setbacks, Times};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;

@@ -12,11 +12,12 @@ use super::resplit::{Prepare, tell_unpacked};
 use super::streams::{self, StageParts};
 use crate::engine::prefix::{self, Store};
 use crate::engine::weights::{Listener, Preparing};
+use crate::group::Notice;
 use crate::model::{
     AssembleError, CheckError, ForwardError, KV_PAGE, PackError, PackReport, Plan, Share, Span,
     Stage, StageInfo, StartError,
 };
-use crate::ring::{Held, Hop, Notice, Opening, Rows, Worker, WorkerStep};
+use crate::ring::{Held, Hop, Opening, Rows, Worker, WorkerStep};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;

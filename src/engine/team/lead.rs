@@ -11,11 +11,12 @@ use super::error::TeamStartError;
 use super::passes::{Gathering, forward_error, line};
 use crate::engine::error::StepError;
 use crate::engine::ring::{NodeError, Setbacks, frames};
+use crate::group::Notice;
 use crate::model::{
     Batch, ForwardError, PageChange, Plan, Precision, Share, Span, Stage, StageInfo, TEAM_MAX,
     Team, Transformer, check_spans,
 };
-use crate::team::{Lead, Mesh, NodeLine, Opening, TeamError, TeamNotice, Work};
+use crate::team::{Lead, Mesh, NodeLine, Opening, TeamError, Work};
 use crate::wire::Dtype;
 use crate::wire::frame::{BOARDS_MAX, BoardReport, BoardsReport, FramePage, FrameSpan};
 use crate::wire::hello;
@@ -27,7 +28,7 @@ const _: () = assert!(BOARDS_MAX == TEAM_MAX);
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Callback for notices of the team.
-pub type TellTeam = Box<dyn FnMut(&TeamNotice) + Send>;
+pub type TellTeam = Box<dyn FnMut(&Notice) + Send>;
 
 /// Number of changed pages for which memory is reserved: more change in a pass only when a text begins.
 const PAGES_OFTEN: usize = 8;

@@ -6,8 +6,9 @@ use super::error::TeamStartError;
 use super::lead::has_whole;
 use super::passes::{Gathering, line};
 use crate::engine::ring::{Limits, NodeError, frames};
+use crate::group::Notice;
 use crate::model::{Batch, ForwardError, Plan, Share, Span, Stage, StageInfo, Team, Transformer};
-use crate::team::{Member, Mesh, NodeLine, Opening, Order, TeamNotice, Work};
+use crate::team::{Member, Mesh, NodeLine, Opening, Order, Work};
 use crate::wire::hello;
 
 /// Options of a team's member.
@@ -32,7 +33,7 @@ pub enum MemberNotice {
     /// The lead has gone.
     LeadLeft,
     /// Another node does not fit this one.
-    Unfit(TeamNotice),
+    Unfit(Notice),
 }
 
 impl fmt::Display for MemberNotice {
@@ -74,7 +75,7 @@ pub fn run_member(
         spans: Vec::with_capacity(options.limits.max_batch),
     };
     loop {
-        let mut unfit = |notice: &TeamNotice| tell(&MemberNotice::Unfit(notice.clone()));
+        let mut unfit = |notice: &Notice| tell(&MemberNotice::Unfit(notice.clone()));
         let Ok(order) = member.next(&is_interrupted, &mut unfit) else { break };
         match order {
             Order::Open(opening) => match at_work.open(&opening) {

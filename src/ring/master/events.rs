@@ -1,8 +1,9 @@
 //! Events of links and frames of other nodes that break the ring, or mend it.
 
 use super::{Asked, Master, Nodes};
-use crate::ring::error::refusal;
-use crate::ring::{Event, Link, Misfits, NodeLine, Notice, Reason, RingError, Setbacks, Side};
+use crate::group::Notice;
+use crate::ring::error::nameless_refusal;
+use crate::ring::{Event, Link, Misfits, NodeLine, Reason, RingError, Setbacks, Side};
 use crate::wire::frame::BoardsReport;
 use crate::wire::hello::Name;
 
@@ -47,7 +48,7 @@ impl Master {
             && self.leaves_out(line)
         {
             // It is asked again until the ring is another one, or the node.
-            let (name, why) = (line.name.as_str().to_owned(), refusal(line));
+            let (name, why) = (line.name.as_str().to_owned(), nameless_refusal(line));
             if self.group.refuse(why.clone()) {
                 self.group.tell(Notice::Unfit { name, why });
             }

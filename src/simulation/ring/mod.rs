@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::ring::{Held, Notice, Setbacks};
+use crate::group::Notice;
+use crate::ring::{Held, Setbacks};
 use crate::transport::Micros;
 use crate::transport::fault::{Dice, Faults};
 use crate::transport::loopback::Network;

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::layers::{Layers, MasterRows, PAGE, ROOM, Stored};
 use super::{Memory, N_BANKS, Shape};
+use crate::group::Notice;
 use crate::ring::{
-    Address, Held, Hop, Master, MasterOptions, MasterStep, Member, Misfits, Notice, Setbacks,
-    Topology, Worker, WorkerStep,
+    Address, Held, Hop, Master, MasterOptions, MasterStep, Member, Misfits, Setbacks, Topology,
+    Worker, WorkerStep,
 };
 use crate::simulation::mix;
 use crate::transport::fault::Dice;

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use super::shape::{Answer, Layer, Shape};
 
+use crate::group::Notice;
 use crate::simulation::mix;
 use crate::simulation::world::Actor;
 use crate::team::{
     FrameSpan, FrameWants, Gathered, Lead, LinkThread, Member, Mesh, NodeLine, Opening, Order,
-    REORDER_US, Sizes, TeamError, TeamNotice, To, Work,
+    REORDER_US, Sizes, TeamError, To, Work,
 };
 use crate::transport::Endpoint;
 use crate::transport::fault::Dice;
@@ -322,7 +323,7 @@ fn by_member(member: &mut Member, call: Call<'_, '_>) -> Result<(), TeamError> {
 fn lead(actor: &Actor, shape: &Shape, mut lead: Lead, mut dice: Dice) -> Answer {
     let (mut layers, mut tokens) = (Layers::new(shape), shape.prompt.clone());
     let (n_prompt, n_all) = (shape.prompt.len(), shape.prompt.len() + shape.n_predict);
-    let (mut ignore, mut began) = (|_: &TeamNotice| {}, None);
+    let (mut ignore, mut began) = (|_: &Notice| {}, None);
     'epoch: loop {
         lead.open(&opening(shape), &|| false, &mut ignore, None).unwrap();
         let began = *began.get_or_insert(actor.now());

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::group::Membership;
+use crate::group::{Membership, Notice};
 use crate::team::error::TeamError;
 use crate::team::mesh::{Mesh, PeerLinks, Sessions};
-use crate::team::notice::TeamNotice;
 use crate::team::opening::Opening;
 use crate::wire::WireError;
 use crate::wire::frame::{Frame, NodeLine, Reason, Repr, TEAM_NODES_MAX as NODES_MAX, Way, Why};
@@ -38,7 +37,7 @@ struct Told {
 pub(super) struct Gathering<'a> {
     mesh: &'a Mesh,
     opening: &'a Opening,
-    tell: &'a mut dyn FnMut(&TeamNotice),
+    tell: &'a mut dyn FnMut(&Notice),
     states: [State; NODES_MAX],
     told: [Told; NODES_MAX],
     lines: Vec<NodeLine>,
@@ -84,7 +83,7 @@ impl<'a> Gathering<'a> {
     pub(super) fn new(
         mesh: &'a Mesh,
         opening: &'a Opening,
-        tell: &'a mut dyn FnMut(&TeamNotice),
+        tell: &'a mut dyn FnMut(&Notice),
     ) -> Gathering<'a> {
         let lines = vec![NodeLine::default(); mesh.n_nodes() - 1];
         let (states, told) = ([State::Absent; NODES_MAX], [Told::default(); NODES_MAX]);
@@ -148,7 +147,8 @@ impl<'a> Gathering<'a> {
             self.states[node] = State::Absent;
             self.told[node] = Told { n_carrier: self.told[node].n_carrier, ..Told::default() };
             if was_ready {
-                (self.tell)(&TeamNotice::Gone { node: mesh.name(node) });
+                let name = mesh.name(node);
+                self.wait_for(format!("{name} is gone"), vec![name]);
             }
             // It may be asked again, and its earlier answers may still arrive: a new epoch tells them apart.
             return Ok(Attended::Again);
@@ -174,12 +174,13 @@ impl<'a> Gathering<'a> {
         let told = &mut self.told[node];
         let Some(sessions) = sessions else {
             if !std::mem::replace(&mut told.waiting, true) {
-                (self.tell)(&TeamNotice::Waiting { node: self.mesh.name(node) });
+                let name = self.mesh.name(node);
+                self.wait_for(format!("waiting for {name}"), vec![name]);
             }
             return;
         };
         if !std::mem::replace(&mut told.came, true) {
-            (self.tell)(&TeamNotice::Came { node: self.mesh.name(node) });
+            (self.tell)(&Notice::Came(self.mesh.name(node)));
         }
         if links.send(|room| self.opening.emit(epoch, node as u16, room)) {
             self.states[node] = State::Asked(sessions);
@@ -217,14 +218,14 @@ impl<'a> Gathering<'a> {
     fn ready(&mut self, node: usize, over: Sessions, line: NodeLine) {
         self.states[node] = State::Ready(over);
         if !std::mem::replace(&mut self.told[node].ready, true) {
-            (self.tell)(&TeamNotice::Ready { node: self.mesh.name(node) });
+            (self.tell)(&Notice::Ready(self.mesh.name(node)));
         }
         self.lines[node - 1] = line;
     }
 
     fn refused(&mut self, node: usize, why: &str) -> TeamError {
         let (node, why) = (self.mesh.name(node), why.to_owned());
-        (self.tell)(&TeamNotice::Refused { node: node.clone(), why: why.clone() });
+        (self.tell)(&Notice::Unfit { name: node.clone(), why: why.clone() });
         TeamError::Refused { node, why }
     }
 
@@ -232,17 +233,21 @@ impl<'a> Gathering<'a> {
         let told = self.told[node].missing.get_mut(other).filter(|_| other < self.mesh.n_nodes());
         if told.is_some_and(|told| !std::mem::replace(told, true)) {
             let [node, other] = [node, other].map(|node| self.mesh.name(node));
-            (self.tell)(&TeamNotice::Missing { node, other });
+            self.wait_for(format!("{node} has no link to {other}"), Vec::new());
         }
     }
 
     fn tell_events(&mut self, node: usize, links: &mut PeerLinks<'_>) {
         for unfit in [links.refusal(), links.silence()].into_iter().flatten() {
-            (self.tell)(&TeamNotice::unfit(self.mesh.name(node), unfit));
+            (self.tell)(&unfit);
         }
-        while let Some(what) = links.carrier_notice(self.told[node].n_carrier) {
+        while let Some(notice) = links.carrier_notice(self.told[node].n_carrier) {
             self.told[node].n_carrier += 1;
-            (self.tell)(&TeamNotice::Link { node: self.mesh.name(node), what });
+            (self.tell)(&notice);
         }
+    }
+
+    fn wait_for(&mut self, what: String, missing: Vec<String>) {
+        (self.tell)(&Notice::Waiting { what, missing });
     }
 }
