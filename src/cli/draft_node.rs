@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{Failure, key, warn};
-use crate::engine::draft_node::PORT_DEFAULT;
-use crate::engine::draft_node::master::{DraftNodeError, DraftPlace, NodeDrafter, check};
+use crate::engine::draft_node::master::{DraftPlace, NodeDrafter, check};
+use crate::engine::draft_node::{DraftNodeError, PORT_DEFAULT};
 use crate::fleet::boards::Boards;
 use crate::fleet::interrupt::is_interrupted;
 use crate::ring::Address;

@@ -13,7 +13,12 @@ pub(crate) struct Every {
 impl Every {
     /// Whether the message is due.
     pub(crate) fn is_due(self, now: u64) -> bool {
-        now >= self.next_us
+        self.left_us(now) == 0
+    }
+
+    /// Microseconds until the message is due.
+    pub(crate) fn left_us(self, now: u64) -> u64 {
+        self.next_us.saturating_sub(now)
     }
 
     /// Notes that the message is sent; its next repetition is due after `period_us`.

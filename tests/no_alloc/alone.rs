@@ -15,7 +15,8 @@ use leap::engine::{
     Scheduler, Wants,
 };
 use leap::format::tokenizer::TokenizerFile;
-use leap::internals::draft_node::master::{DraftNodeError, DraftPlace, NodeDrafter};
+use leap::internals::draft_node::DraftNodeError;
+use leap::internals::draft_node::master::{DraftPlace, NodeDrafter};
 use leap::internals::draft_node::node::{self, DraftNotice};
 use leap::internals::model::{KvKind, Model};
 use leap::internals::transport::place::HostPort;

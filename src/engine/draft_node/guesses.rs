@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use crate::wire::draft::{Draft, WANTED_MAX};
 
 /// The texts of an engine, and drafts from the node.
-pub(super) struct Guesses {
+pub(crate) struct Guesses {
     guesses: Vec<Mutex<Guess>>,
     ctx_len: usize,
     /// Whether the node listens; and whether this is known yet.
@@ -39,7 +39,7 @@ pub(super) struct Guess {
 
 impl Guesses {
     /// State for `n` texts of up to `ctx_len` ids.
-    pub(super) fn new(n: usize, ctx_len: usize) -> io::Result<Guesses> {
+    pub(crate) fn new(n: usize, ctx_len: usize) -> io::Result<Guesses> {
         let (a, b) = UnixStream::pair()?;
         a.set_nonblocking(true)?;
         b.set_nonblocking(true)?;
@@ -110,7 +110,7 @@ impl Guesses {
         self.is_known.load(Ordering::Acquire)
     }
 
-    pub(super) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.is_there.load(Ordering::Acquire)
     }
 
@@ -119,7 +119,7 @@ impl Guesses {
         self.is_waiting.store(is_waiting, Ordering::Release);
     }
 
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.is_waiting.load(Ordering::Acquire) && self.is_there()
     }
 

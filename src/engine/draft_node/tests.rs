@@ -7,7 +7,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::master::{DraftNodeError, DraftPlace, NodeDrafter, check};
+use super::error::DraftNodeError;
+use super::master::{DraftPlace, NodeDrafter, check};
 use super::node::{self, DraftNotice};
 use super::vocabulary::Vocabulary;
 use crate::channel::server::{self, Service};

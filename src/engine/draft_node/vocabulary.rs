@@ -7,11 +7,11 @@ use crate::wire::draft::HASH_LEN;
 
 /// Identifies a vocabulary to another board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Vocabulary {
+pub(crate) struct Vocabulary {
     /// Number of tokens.
-    pub(super) len: u32,
+    pub(crate) len: u32,
     /// Hash of all tokens.
-    pub(super) hash: [u8; HASH_LEN],
+    pub(crate) hash: [u8; HASH_LEN],
 }
 
 impl Vocabulary {
