@@ -8,7 +8,6 @@ use std::panic;
 use super::is_quick;
 use crate::transport::Micros;
 use crate::transport::fault::{Dice, Faults};
-use crate::transport::loopback::Network;
 
 /// When the first fault may happen: nodes have found each other by then, or are about to.
 pub(super) const FIRST_US: Micros = 1_000_000;
@@ -20,8 +19,11 @@ pub(super) trait Group {
     /// Result of the run.
     type Answer;
 
-    /// The network of its nodes.
-    fn network(&self) -> &Network;
+    /// The time.
+    fn now(&self) -> Micros;
+
+    /// Changes the faults of its network.
+    fn set_faults(&mut self, faults: Faults);
 
     /// Kills a node; `false` if that is dead.
     fn kill(&mut self, node: usize) -> bool;
@@ -106,7 +108,7 @@ impl Odds {
 impl<C: Clone + Debug> Incident<C> {
     /// Makes the incident happen; returns the incident that follows from it later.
     fn happen<G: Group<Change = C>>(self, group: &mut G, life: u64) -> Option<Later<Incident<C>>> {
-        let now = group.network().now();
+        let now = group.now();
         match self {
             Incident::Death { node, down_us } => {
                 return group.kill(node).then_some((now + down_us, Incident::Return(node)));
@@ -115,7 +117,7 @@ impl<C: Clone + Debug> Incident<C> {
                 group.cut(nodes, true);
                 return Some((now + down_us, Incident::Mend(nodes)));
             }
-            Incident::Weather(faults) => group.network().set_faults(faults),
+            Incident::Weather(faults) => group.set_faults(faults),
             Incident::Change(change) => group.change(change, life),
             Incident::Return(node) => {
                 let next = group.start(node, life)?;
@@ -133,7 +135,7 @@ pub(super) fn run<G: Group>(
     incidents: &[Later<Incident<G::Change>>],
     patience_us: Micros,
 ) -> Option<G::Answer> {
-    let end = group.network().now() + patience_us;
+    let end = group.now() + patience_us;
     // Events to come, the soonest last.
     let mut coming = incidents.to_vec();
     let mut life = 0;

@@ -8,7 +8,9 @@
 //! - [`world`]: virtual time for nodes that are threads.
 //! - [`ring`] and [`team`]: what the two kinds of group add: how a batch passes through, the changes that
 //!   only a ring has, and speeds.
+//! - [`draft`]: a master with a draft node.
 
+mod draft;
 mod incidents;
 mod ring;
 mod team;

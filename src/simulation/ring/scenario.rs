@@ -6,7 +6,6 @@ use crate::simulation::incidents::{self, FIRST_US, Group, Incident, Later, Odds,
 use crate::simulation::mix;
 use crate::transport::Micros;
 use crate::transport::fault::{Dice, Faults};
-use crate::transport::loopback::Network;
 
 /// Virtual time that a run may take: far more than any takes that goes on at all.
 const PATIENCE_US: Micros = 600_000_000;
@@ -178,8 +177,12 @@ impl Group for Ring {
     type Change = RingChange;
     type Answer = Vec<Vec<u32>>;
 
-    fn network(&self) -> &Network {
-        &self.network
+    fn now(&self) -> Micros {
+        Ring::now(self)
+    }
+
+    fn set_faults(&mut self, faults: Faults) {
+        self.network.set_faults(faults);
     }
 
     fn kill(&mut self, node: usize) -> bool {

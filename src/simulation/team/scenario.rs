@@ -118,15 +118,19 @@ impl Group for Team<'_> {
     type Change = Infallible;
     type Answer = Answer;
 
-    fn network(&self) -> &Network {
-        self.actor.network()
+    fn now(&self) -> Micros {
+        self.actor.now()
+    }
+
+    fn set_faults(&mut self, faults: Faults) {
+        self.actor.network().set_faults(faults);
     }
 
     fn kill(&mut self, node: usize) -> bool {
         let Some(threads) = self.threads[node].take() else { return false };
         threads.into_iter().for_each(|thread| self.actor.kill(thread));
         for peer in 0..self.shape.n_nodes {
-            self.network().stop(endpoint(self.shape, node, peer));
+            self.actor.network().stop(endpoint(self.shape, node, peer));
         }
         true
     }
@@ -139,7 +143,7 @@ impl Group for Team<'_> {
 
     fn cut(&mut self, [a, b]: [usize; 2], is_cut: bool) {
         let ends = [endpoint(self.shape, a, b), endpoint(self.shape, b, a)];
-        self.network().partition(ends[0], ends[1], is_cut);
+        self.actor.network().partition(ends[0], ends[1], is_cut);
     }
 
     fn change(&mut self, change: Infallible, _: u64) {
