@@ -23,23 +23,16 @@ enum State {
     Ready(Sessions),
 }
 
-/// Notices about a member that the user has had.
-#[derive(Clone, Copy, Default)]
-struct Told {
-    waiting: bool,
-    came: bool,
-    ready: bool,
-    missing: [bool; NODES_MAX],
-    n_carrier: usize,
-}
-
 /// A team that is coming together.
 pub(super) struct Gathering<'a> {
     mesh: &'a Mesh,
     opening: &'a Opening,
     tell: &'a mut dyn FnMut(&Notice),
     states: [State; NODES_MAX],
-    told: [Told; NODES_MAX],
+    /// Notices that the user has had about each member since its links began.
+    told: Vec<(usize, Notice)>,
+    /// Number of notices of each link's carrier that the user has had.
+    n_carrier: [usize; NODES_MAX],
     lines: Vec<NodeLine>,
 }
 
@@ -86,8 +79,8 @@ impl<'a> Gathering<'a> {
         tell: &'a mut dyn FnMut(&Notice),
     ) -> Gathering<'a> {
         let lines = vec![NodeLine::default(); mesh.n_nodes() - 1];
-        let (states, told) = ([State::Absent; NODES_MAX], [Told::default(); NODES_MAX]);
-        Gathering { mesh, opening, tell, states, told, lines }
+        let (states, n_carrier) = ([State::Absent; NODES_MAX], [0; NODES_MAX]);
+        Gathering { mesh, opening, tell, states, told: Vec::new(), n_carrier, lines }
     }
 
     /// Waits until all members are ready in the next epoch of `group`, or in a later one if a member goes
@@ -145,10 +138,11 @@ impl<'a> Gathering<'a> {
         if sessions != Some(over) {
             let was_ready = matches!(self.states[node], State::Ready(_));
             self.states[node] = State::Absent;
-            self.told[node] = Told { n_carrier: self.told[node].n_carrier, ..Told::default() };
+            self.told.retain(|(of, _)| *of != node);
             if was_ready {
                 let name = mesh.name(node);
-                self.wait_for(format!("{name} is gone"), vec![name]);
+                let what = format!("{name} is gone");
+                (self.tell)(&Notice::Waiting { what, missing: vec![name] });
             }
             // It may be asked again, and its earlier answers may still arrive: a new epoch tells them apart.
             return Ok(Attended::Again);
@@ -171,17 +165,12 @@ impl<'a> Gathering<'a> {
         while links.front().is_some() {
             links.release();
         }
-        let told = &mut self.told[node];
+        let name = self.mesh.name(node);
         let Some(sessions) = sessions else {
-            if !std::mem::replace(&mut told.waiting, true) {
-                let name = self.mesh.name(node);
-                self.wait_for(format!("waiting for {name}"), vec![name]);
-            }
-            return;
+            let what = format!("waiting for {name}");
+            return self.tell_once(node, Notice::Waiting { what, missing: vec![name] });
         };
-        if !std::mem::replace(&mut told.came, true) {
-            (self.tell)(&Notice::Came(self.mesh.name(node)));
-        }
+        self.tell_once(node, Notice::Came(name));
         if links.send(|room| self.opening.emit(epoch, node as u16, room)) {
             self.states[node] = State::Asked(sessions);
         }
@@ -217,9 +206,7 @@ impl<'a> Gathering<'a> {
 
     fn ready(&mut self, node: usize, over: Sessions, line: NodeLine) {
         self.states[node] = State::Ready(over);
-        if !std::mem::replace(&mut self.told[node].ready, true) {
-            (self.tell)(&Notice::Ready(self.mesh.name(node)));
-        }
+        self.tell_once(node, Notice::Ready(self.mesh.name(node)));
         self.lines[node - 1] = line;
     }
 
@@ -230,10 +217,18 @@ impl<'a> Gathering<'a> {
     }
 
     fn missing(&mut self, node: usize, other: usize) {
-        let told = self.told[node].missing.get_mut(other).filter(|_| other < self.mesh.n_nodes());
-        if told.is_some_and(|told| !std::mem::replace(told, true)) {
-            let [node, other] = [node, other].map(|node| self.mesh.name(node));
-            self.wait_for(format!("{node} has no link to {other}"), Vec::new());
+        if other < self.mesh.n_nodes() {
+            let what = format!("{} has no link to {}", self.mesh.name(node), self.mesh.name(other));
+            self.tell_once(node, Notice::Waiting { what, missing: Vec::new() });
+        }
+    }
+
+    /// Tells the user about a member, once for its links.
+    fn tell_once(&mut self, node: usize, notice: Notice) {
+        let told = (node, notice);
+        if !self.told.contains(&told) {
+            (self.tell)(&told.1);
+            self.told.push(told);
         }
     }
 
@@ -241,13 +236,9 @@ impl<'a> Gathering<'a> {
         for unfit in [links.refusal(), links.silence()].into_iter().flatten() {
             (self.tell)(&unfit);
         }
-        while let Some(notice) = links.carrier_notice(self.told[node].n_carrier) {
-            self.told[node].n_carrier += 1;
+        while let Some(notice) = links.carrier_notice(self.n_carrier[node]) {
+            self.n_carrier[node] += 1;
             (self.tell)(&notice);
         }
-    }
-
-    fn wait_for(&mut self, what: String, missing: Vec<String>) {
-        (self.tell)(&Notice::Waiting { what, missing });
     }
 }
