@@ -1,5 +1,4 @@
-//! The runner of an engine's batches: this node alone ([`Local`]), or a group that it leads. The group is a
-//! ring ([`RingMaster`]), or a team that has the whole model ([`TeamAlone`](super::team::TeamAlone)).
+//! The runner of an engine's batches: this node or the team that it leads ([`Local`]), or a ring ([`RingMaster`]).
 
 use super::error::StepError;
 use super::own_stage::OwnStage;
@@ -115,18 +114,53 @@ pub(super) trait Backend: Send {
 /// Spans of a batch, and their wanted logits.
 pub(super) type Logits<'a> = (&'a [Span], &'a mut [f32]);
 
-/// This node alone, with all layers.
+/// This node alone, or the team that it leads, with all layers. A team's nodes compute the same batch at the same time,
+/// and its logits are ready at the end, so that collecting a result never waits.
 pub(super) struct Local {
     /// Spans of the last submitted batch.
     spans: Vec<Span>,
     /// Whether the batch's logits must still be collected.
     is_waiting: bool,
+    /// Whether KV was stored since all boards and devices were ready; and whether it is lost.
+    has_stored: bool,
+    is_lost: bool,
+    /// Whether the loss is counted already, with the batch that it interrupted.
+    is_counted: bool,
 }
 
 impl Local {
     /// A backend for batches of up to `max_batch` spans.
     pub(super) fn new(max_batch: usize) -> Local {
-        Local { spans: Vec::with_capacity(max_batch), is_waiting: false }
+        Local {
+            spans: Vec::with_capacity(max_batch),
+            is_waiting: false,
+            has_stored: false,
+            is_lost: false,
+            is_counted: false,
+        }
+    }
+
+    /// Waits until the boards of the team, or the device, are ready.
+    fn open(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
+        if !stage.assemble_parts()? {
+            self.is_lost |= std::mem::take(&mut self.has_stored);
+        }
+        Ok(())
+    }
+
+    /// The error of a batch that `error` ended: [`StepError::Lost`] once a board or device that was lost is replaced.
+    fn ended(&mut self, stage: &mut OwnStage, error: ForwardError) -> StepError {
+        if !matches!(error, ForwardError::Gather(_) | ForwardError::Device(_)) {
+            return error.into();
+        }
+        stage.count_loss(1);
+        // If this fails, the next batch reports the loss.
+        self.is_counted = true;
+        if let Err(error) = self.open(stage) {
+            return error;
+        }
+        (self.is_lost, self.is_counted) = (false, false);
+        StepError::Lost
     }
 }
 
@@ -135,10 +169,25 @@ impl Backend for Local {
         !self.is_waiting
     }
 
+    /// Computes `batch`. In a team, only a long silence of other nodes can interrupt it after the start.
+    ///
+    /// # Errors
+    /// [`StepError::Lost`] if a node or device was lost, after the team is ready again. Errors of the wait for it, which
+    /// gives up after the longest wait for nodes if opening keeps failing. Or if the batch does not fit.
     fn submit(&mut self, stage: &mut OwnStage, batch: &Batch) -> Result<(), StepError> {
-        stage.transformer.embed(batch)?;
-        let computed = stage.transformer.run_layers(batch.spans());
-        computed.map_err(|error| without_device(stage, error))?;
+        if stage.team.as_ref().is_some_and(|team| team.is_interrupted()) {
+            return Err(StepError::Interrupted);
+        }
+        self.open(stage)?;
+        if std::mem::take(&mut self.is_lost) {
+            if !std::mem::take(&mut self.is_counted) {
+                stage.count_loss(0);
+            }
+            return Err(StepError::Lost);
+        }
+        self.has_stored = true;
+        let ran = stage.embed(batch).and_then(|()| stage.run_layers(batch.spans()));
+        ran.map_err(|error| self.ended(stage, error))?;
         self.is_waiting = batch.n_wanted() > 0;
         self.spans.clear();
         self.spans.extend_from_slice(batch.spans());
@@ -147,10 +196,13 @@ impl Backend for Local {
 
     fn collect<'a>(&'a mut self, stage: &'a mut OwnStage) -> Result<Logits<'a>, StepError> {
         self.is_waiting = false;
-        let found = stage.transformer.logits(&self.spans).map(|logits| logits.len());
-        let len = found.map_err(|error| without_device(stage, error))?;
-        let n = len / stage.transformer.model().header().vocab_size;
-        Ok((&self.spans, stage.transformer.last_logits(n)))
+        // A team has computed them with the batch.
+        if stage.team.is_none() {
+            let found = stage.transformer.logits(&self.spans).map(drop);
+            found.map_err(|error| self.ended(stage, error))?;
+        }
+        let n_wanted = self.spans.iter().map(Span::n_wanted).sum();
+        Ok((&self.spans, stage.transformer.last_logits(n_wanted)))
     }
 
     fn forget(&mut self) {
@@ -170,12 +222,19 @@ impl Backend for Local {
         let OwnStage { transformer, prefixes, .. } = stage;
         prefixes.as_mut().map_or(0, |prefixes| prefixes.read(transformer, text, pages))
     }
-}
 
-/// Gives the layers of a device that failed back to the CPU, which has to compute the streams' KV again.
-fn without_device(stage: &mut OwnStage, error: ForwardError) -> StepError {
-    match error {
-        ForwardError::Device(_) => stage.assemble_parts().err().unwrap_or(StepError::Lost),
-        other => other.into(),
+    fn assemble(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
+        self.open(stage)
+    }
+
+    #[cfg(feature = "serve")]
+    fn reopen(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
+        self.open(stage)
+    }
+
+    /// Changes the team after the last batch's result is collected: another pass would overwrite its logits.
+    fn change(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
+        let is_to_change = stage.team.as_ref().is_some_and(|team| team.is_to_change());
+        if self.has_room() && is_to_change { self.open(stage) } else { Ok(()) }
     }
 }

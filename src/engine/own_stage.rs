@@ -44,6 +44,11 @@ impl OwnStage {
             }),
         }
     }
+
+    /// Records that the team, if there is one, lost its streams' KV and `n_batches` batches.
+    pub(in crate::engine) fn count_loss(&mut self, n_batches: u64) {
+        self.team.iter_mut().for_each(|team| team.lost(n_batches));
+    }
 }
 
 impl Stage for OwnStage {

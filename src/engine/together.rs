@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use super::backend::Local;
 use super::error::{JoinError, LeadError, StepError};
 use super::own_stage::OwnStage;
 use super::ready::Engine;
@@ -11,9 +12,7 @@ use super::ring::{
     Held, Limits, NodeError, NodeMeter, ResplitError, RingMaster, RingOptions, WorkerOptions,
     run_worker,
 };
-use super::team::{
-    MemberNotice, MemberOptions, TeamAlone, TeamLead, TeamOptions, TeamStartError, run_member,
-};
+use super::team::{MemberNotice, MemberOptions, TeamLead, TeamOptions, TeamStartError, run_member};
 use super::weights::{Listener, WeightsPlace};
 use crate::group::Notice;
 use crate::model::{Model, PackReport, Plan, Share, Stage, Transformer};
@@ -88,7 +87,8 @@ impl Engine {
         let team = TeamLead::new(transformer, mesh, options).map_err(LeadError::Start)?;
         self.stage.team = Some(Box::new(team));
         self.stage.prefixes = None;
-        self.backend = Box::new(TeamAlone::new(max_batch));
+        // The team has stored nothing.
+        self.backend = Box::new(Local::new(max_batch));
         Ok(())
     }
 
