@@ -331,3 +331,52 @@ impl Talk {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::NodeLine;
+
+    const VOCABULARY: Vocabulary = Vocabulary { len: 10, hash: [7; 32] };
+
+    /// The last message.
+    #[derive(Default)]
+    struct Last(Vec<u8>);
+
+    impl Line for Last {
+        fn send(&mut self, bytes: &[u8]) -> Result<(), ChannelError> {
+            self.0 = bytes.to_vec();
+            Ok(())
+        }
+    }
+
+    /// Has a node answer that was asked to join in `epoch`.
+    fn join(caller: &mut Caller, epoch: u32, line: &mut Last) -> Result<(), DraftNodeError> {
+        caller.begin(0);
+        caller.open(0, line)?;
+        let (mut reply, mut about) = (Vec::new(), Vec::new());
+        draft::emit_reply(epoch, Ok(&NodeLine::default()), &mut reply);
+        let Vocabulary { len, hash } = VOCABULARY;
+        Answer::Node(Node { n_texts: 1, vocab_len: len, ctx_len: 64, hash }).emit(&mut about);
+        caller.hear(0, &reply)?;
+        caller.hear(0, &about)?;
+        caller.turn(0, line)
+    }
+
+    #[test]
+    fn a_node_that_is_back_is_told_of_the_texts_and_a_reply_to_an_earlier_call_is_refused() {
+        let guesses = Arc::new(Guesses::new(1, 64).unwrap());
+        let told = (Box::new(|_: &DraftNodeError| {}) as TellLoss, false);
+        let (mut caller, mut line) =
+            (Caller::new(Arc::clone(&guesses), VOCABULARY, told), Last::default());
+        join(&mut caller, 1, &mut line).unwrap();
+        guesses.guess(0).unwrap().ask(&[1, 2, 3], (1, 4));
+        caller.turn(0, &mut line).unwrap();
+        let text = std::mem::take(&mut line.0);
+        caller.lose(0, &broken("nothing"));
+        assert!(join(&mut caller, 1, &mut line).is_err());
+        caller.lose(0, &broken("nothing"));
+        join(&mut caller, 3, &mut line).unwrap();
+        assert_eq!(line.0, text);
+    }
+}
