@@ -49,8 +49,8 @@ fn version_by_default(checkpoint: &CheckpointPath) -> Option<u32> {
     }
 }
 
-/// The conversion of `checkpoint` that `leap run` makes. If no version is asked for, a GGUF file's weights stay as they are
-/// where they can, and others become int8.
+/// The conversion of `checkpoint` that `leap run` makes. If no version is asked for, a GGUF file's weights stay as they are;
+/// floats become int8.
 pub(super) fn planned(
     checkpoint: &CheckpointPath,
     version: Option<u32>,
@@ -59,7 +59,7 @@ pub(super) fn planned(
     let weights = options::weights(version.unwrap_or(2), GROUP_DEFAULT, ends)?;
     let mut plan = open(checkpoint, &ExportOptions { weights, ctx: None, verify: false })?;
     if version.or_else(|| version_by_default(checkpoint)).is_none() {
-        plan.keep_blocks_if_possible().map_err(Failure::export)?;
+        plan.keep_blocks_if_any().map_err(Failure::export)?;
     }
     Ok(plan)
 }

@@ -154,20 +154,16 @@ impl ExportPlan {
         check(&self.header, &self.config_path)
     }
 
-    /// Makes the export keep the blocks of a GGUF file, if matrices are in blocks and all of them can be kept. If some
-    /// cannot, a note says why.
+    /// Makes the export keep the blocks of a GGUF file, if matrices are in blocks.
     ///
     /// # Errors
-    /// If a tensor is missing or has the wrong shape.
-    pub fn keep_blocks_if_possible(&mut self) -> Result<(), ExportError> {
+    /// If a tensor is missing or has the wrong shape; or see [`ExportPlan::keep_blocks`].
+    pub fn keep_blocks_if_any(&mut self) -> Result<(), ExportError> {
         let mut has_blocks = false;
         for tensor in self.header.tensors() {
             has_blocks |= self.source(tensor.id)?.is_in_blocks();
         }
-        if has_blocks && let Err(why) = self.keep_blocks() {
-            self.extras.notes.push(format!("{why}; all weights become int8"));
-        }
-        Ok(())
+        if has_blocks { self.keep_blocks() } else { Ok(()) }
     }
 
     /// Makes the export keep the blocks of a GGUF file: the model file has exactly its weights. Matrices of floats

@@ -27,6 +27,7 @@ enum Form {
     Offset = 2,
     Bcml1 = 3,
     Bcml2 = 4,
+    Minima = 5,
 }
 
 /// How a matrix lies in the device's memory.
@@ -82,6 +83,7 @@ impl Layout {
         let bias = if is_four_bits { form.zero as i8 } else { 0 };
         let form = match (form.n_scales, form.has_min) {
             (2, _) => Form::Halves,
+            _ if form.has_halves() => Form::Minima,
             (_, true) => Form::Offset,
             (_, false) => Form::Plain,
         };
@@ -99,7 +101,7 @@ impl Layout {
         let second = match self.form {
             Form::Plain => 0,
             Form::Bcml2 => 4 * PANEL_ROWS,
-            Form::Halves | Form::Offset | Form::Bcml1 => parameters,
+            Form::Halves | Form::Offset | Form::Bcml1 | Form::Minima => parameters,
         };
         [PANEL_ROWS * k / if self.is_four_bits { 2 } else { 1 }, parameters, second]
     }

@@ -140,9 +140,7 @@ fn products_by_weights_of_every_kind_have_the_cpus_bits() {
     bcml2::encode(&floats, K, &mut two_levels).unwrap();
     let mut six = vec![0; ROWS * bcml6::row_bytes(K)];
     bcml6::encode(&floats, K, &mut six).unwrap();
-    let kinds: Vec<Ggml> = Ggml::ALL.into_iter().filter(|kind| kind.is_multiplied()).collect();
-    let ggml: Vec<Vec<u8>> =
-        kinds.iter().map(|kind| random.blocks(*kind, ROWS * K / kind.len())).collect();
+    let ggml = Ggml::ALL.map(|kind| random.blocks(kind, ROWS * K / kind.len()));
 
     let mut all = vec![("f32".to_owned(), Matrix::F32 { w: &floats, k: K })];
     for group in [32, 64, 256] {
@@ -154,8 +152,8 @@ fn products_by_weights_of_every_kind_have_the_cpus_bits() {
     all.push(("BCML1".to_owned(), Matrix::Q4(Bcml1Matrix::new(blocks, K).unwrap())));
     all.push(("BCML2".to_owned(), Matrix::B2(Bcml2Matrix::new(&two_levels, K).unwrap())));
     all.push(("BCML6".to_owned(), Matrix::B6(Bcml6Matrix::new(&six, K).unwrap())));
-    for (kind, bytes) in kinds.iter().zip(&ggml) {
-        let matrix = GgmlMatrix::new(*kind, bytes, K).unwrap();
+    for (kind, bytes) in Ggml::ALL.into_iter().zip(&ggml) {
+        let matrix = GgmlMatrix::new(kind, bytes, K).unwrap();
         all.push((kind.name().to_owned(), Matrix::Ggml(matrix)));
     }
     for (name, matrix) in &all {

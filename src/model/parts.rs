@@ -1,8 +1,10 @@
 //! Rows of quantised matrices as the integers and floats of their products, for devices with a layout of their own.
 
+use half::f16;
+
 use super::matrix::Matrix;
 use crate::quant::bcml1::BLOCK;
-use crate::quant::ggml::Run;
+use crate::quant::ggml::{Form, Run};
 
 /// A row of a quantised matrix. See [`kernels`](crate::kernels) for how parts are multiplied.
 #[derive(Default)]
@@ -12,7 +14,8 @@ pub(crate) struct RowParts {
     /// Scale of each group, or of first halves of runs; a BCML1 block's multiplier; bits `scale | zero << 16` of a BCML2
     /// block.
     pub(crate) first: Vec<f32>,
-    /// Scale of second halves, if they have their own; offset of each run or block; a row's step in BCML2.
+    /// Scale of second halves, if they have their own; offset of each run or block; bits `minimum | minimum << 8 |
+    /// offset << 16` of a run whose halves have minima, its offset an f16; a row's step in BCML2.
     pub(crate) second: Vec<f32>,
 }
 
@@ -63,12 +66,11 @@ impl RowParts {
             }
             Matrix::Ggml(matrix) => {
                 let kind = matrix.kind();
-                let is_halves = kind.form().is_some_and(|form| form.n_scales == 2);
-                kind.runs(matrix.row(index)).for_each(|run| self.run(&run, is_halves));
+                kind.runs(matrix.row(index)).for_each(|run| self.run(&run, kind.form()));
             }
             Matrix::PackedGgml(matrix) => {
-                let is_halves = matrix.kind().form().is_some_and(|form| form.n_scales == 2);
-                matrix.for_runs(index, |run| self.run(&run, is_halves));
+                let form = matrix.kind().form();
+                matrix.for_runs(index, |run| self.run(&run, form));
             }
         }
     }
@@ -92,9 +94,16 @@ impl RowParts {
         self.second.push(step);
     }
 
-    fn run(&mut self, run: &Run, is_halves: bool) {
+    fn run(&mut self, run: &Run, form: Option<Form>) {
         self.first.push(run.scales[0]);
-        self.second.push(if is_halves { run.scales[1] } else { run.offset });
+        self.second.push(match form {
+            Some(Form { n_scales: 2, .. }) => run.scales[1],
+            Some(form) if form.has_halves() => {
+                let offset = u32::from(f16::from_f32(run.offset).to_bits());
+                f32::from_bits(u32::from(u16::from_le_bytes(run.mins)) | offset << 16)
+            }
+            _ => run.offset,
+        });
         self.codes.extend_from_slice(&run.codes);
     }
 }

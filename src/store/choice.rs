@@ -96,18 +96,17 @@ impl GgufModel {
         !["IQ1", "IQ2", "IQ3", "TQ", "Q1_", "Q4_0_"].iter().any(|no| self.kind().starts_with(no))
     }
 
-    /// Whether LEAP keeps the weights as they are.
-    fn is_kept(&self) -> bool {
-        !self.is_unquantised() && !self.kind().starts_with("Q2_K")
+    /// Whether the weights have two bits, which cost a model much of what it knows.
+    fn has_two_bits(&self) -> bool {
+        self.kind().starts_with("Q2_K")
     }
 
-    /// Bytes of the weights as LEAP keeps them: Q2_K and floats become 8 bits.
+    /// Bytes of the weights as LEAP keeps them: floats become 8 bits.
     fn kept_bytes(&self) -> u64 {
         let bytes = self.bytes();
         match self.kind() {
             "F32" | "FP32" => bytes / 64 * 17,
             "F16" | "FP16" | "BF16" => bytes / 32 * 17,
-            kind if kind.starts_with("Q2_K") => bytes.saturating_mul(3),
             _ => bytes,
         }
     }
@@ -208,7 +207,8 @@ pub(crate) fn named<'m>(
 }
 
 /// The model that suits the machine best: the largest up to Q8_0 that fits into the memory and gives 5 tokens a second; if
-/// none is that fast, the smallest that fits. Weights that LEAP quantises again, Q2_K and floats, come last.
+/// none is that fast, the smallest that fits, and Q2_K only if no other does. Weights of floats, which LEAP quantises, come
+/// last.
 ///
 /// # Errors
 /// If none fits, how much the smallest takes; or that LEAP reads none.
@@ -231,8 +231,9 @@ pub(crate) fn best<'m>(
     let fits = || sorted.iter().copied().filter(|model| room.holds(model.kept_bytes()));
     let is_quick =
         |model: &&GgufModel| room.tokens_per_s(model.kept_bytes()) >= MachineRoom::TOKENS_PER_S;
-    let kept = fits().filter(|model| model.is_kept()).rfind(is_quick);
-    kept.or_else(|| fits().next()).ok_or_else(|| {
+    let kept = fits().filter(|model| !model.is_unquantised()).rfind(is_quick);
+    let smallest = || fits().find(|model| !model.has_two_bits()).or_else(|| fits().next());
+    kept.or_else(smallest).ok_or_else(|| {
         let smallest = sorted.iter().map(|model| model.kept_bytes()).min().unwrap_or(0);
         let (smallest, memory) = (smallest as f64 / 1e9, room.memory_bytes as f64 / 1e9);
         format!(
@@ -335,7 +336,8 @@ mod tests {
         assert_eq!(choice(16_000, 16.0).unwrap(), "Q4_K_M");
         assert_eq!(choice(3000, 40.0).unwrap(), "Q4_K_M");
         assert_eq!(choice(16_000, 1.0).unwrap(), "Q4_K_M");
-        assert!(choice(1100, 40.0).unwrap_err().contains("2.1 GB"));
+        assert_eq!(choice(1600, 40.0).unwrap(), "Q2_K");
+        assert!(choice(1000, 40.0).unwrap_err().contains("1.0 GB"));
         let odd = models(&files(&[
             ("m-IQ2_XXS.gguf", 500),
             ("m-Q2_K.gguf", 1000),
@@ -349,7 +351,6 @@ mod tests {
         };
         assert_eq!(choice(64_000).unwrap(), "Q8_0");
         assert_eq!(choice(3600).unwrap(), "Q2_K");
-        assert!(choice(2000).is_err(), "Q2_K takes 3 GB as int8");
         let only = models(&files(&[("m-F16.gguf", 100)]));
         let room = MachineRoom { memory_bytes: 1 << 30, bytes_per_s: 4e10 };
         assert_eq!(best(&only, &room).unwrap().quant, "F16");

@@ -203,11 +203,7 @@ impl<'a> SourceTensor<'a> {
             Err(self.error(problem))
         };
         match self.values.dtype {
-            ValueType::Blocks(kind)
-                if kind.is_multiplied() && matches!(self.values.axis, Axis::Rows) =>
-            {
-                Ok(kind)
-            }
+            ValueType::Blocks(kind) if matches!(self.values.axis, Axis::Rows) => Ok(kind),
             ValueType::Blocks(kind) => not_kept(kind.name()),
             ValueType::F32 | ValueType::F16 | ValueType::Bf16 | ValueType::F8E4M3 => Ok(Ggml::Q8_0),
             ValueType::I8 if matches!(self.scales, ScaledBy::Tensors(_)) => Ok(Ggml::Q8_0),

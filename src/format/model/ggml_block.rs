@@ -84,7 +84,7 @@ impl Header {
             let types = layers.map(|(layer, byte)| {
                 let is_there = self.has_in(kind, layer);
                 match (Ggml::from_id((*byte).into()), is_there) {
-                    (Some(kind), true) if kind.is_multiplied() => Ok(Some(kind)),
+                    (Some(kind), true) => Ok(Some(kind)),
                     (None, false) if *byte == 0 => Ok(None),
                     _ => {
                         let id = TensorId { kind, layer };

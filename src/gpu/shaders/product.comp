@@ -16,6 +16,7 @@ const uint HALVES = 1u;  // a scale for each half of a run
 const uint OFFSET = 2u;  // scale and offset
 const uint BCML1 = 3u;   // multiplier and offset
 const uint BCML2 = 4u;   // integer scale and zero; a step for each row
+const uint MINIMA = 5u;  // scale and offset, and integers for each half of a run that multiply the offset
 layout(constant_id = 1) const uint FORM = PLAIN;
 layout(constant_id = 2) const bool FOUR_BITS = false;
 // Whether each activation row, or each few, has a matrix of its own: that of an expert.
@@ -28,7 +29,7 @@ const uint ROWS = 32u;
 layout(push_constant) uniform Push {
     Quads codes;
     Floats first;    // scales, multipliers, or integer scales and zeros
-    Floats second;   // scales of second halves, offsets, or the rows' steps
+    Floats second;   // scales of second halves, offsets, integers and offsets, or the rows' steps
     Quads q;
     Floats scales;
     Ints sums;
@@ -61,6 +62,7 @@ int dot4(uint a, uint b) {
         + bitfieldExtract(x, 16, 8) * bitfieldExtract(y, 16, 8) + (x >> 24) * (y >> 24);
 }
 #endif
+const uvec4 ONES = uvec4(0x01010101u);
 int dot16(uvec4 a, uvec4 b) { return dot4(a.x, b.x) + dot4(a.y, b.y) + dot4(a.z, b.z) + dot4(a.w, b.w); }
 
 // The sums of a group's products for each activation row of the tile.
@@ -81,8 +83,15 @@ void sum_group(uint panel, uint g, uint row, uint token, uint end, out int low[T
         for (uint t = 0u; t < TILE; t++) {
             if (token + t >= end) break;
             uint at = (token + t) * all + run;
-            low[t] += dot16(a, q.at[at * 2u]);
-            high[t] += dot16(b, q.at[at * 2u + 1u]);
+            uvec4 x0 = q.at[at * 2u], x1 = q.at[at * 2u + 1u];
+            if (FORM == MINIMA) {
+                uint both = bits(second.at[panel * (stride / 4u) + run * ROWS + row]);
+                low[t] += dot16(a, x0) + dot16(b, x1);
+                high[t] += int(both & 0xffu) * dot16(ONES, x0) + int(both >> 8 & 0xffu) * dot16(ONES, x1);
+                continue;
+            }
+            low[t] += dot16(a, x0);
+            high[t] += dot16(b, x1);
             if (FOUR_BITS) low[t] -= int(bias) * sums.at[at];
         }
     }
@@ -106,8 +115,9 @@ void main() {
             int low[TILE], high[TILE];
             sum_group(panel, g, row, token, end, low, high);
             for (uint t = 0u; t < TILE; t++) {
-                part_sums[t][part][row] = FORM == HALVES ? low[t] : low[t] + high[t];
-                if (FORM == HALVES) second_sums[t][part][row] = high[t];
+                bool is_apart = FORM == HALVES || FORM == MINIMA;
+                part_sums[t][part][row] = is_apart ? low[t] : low[t] + high[t];
+                if (is_apart) second_sums[t][part][row] = high[t];
             }
         }
         barrier();
@@ -130,6 +140,10 @@ void main() {
                     y0 = fused(mul(from_int(sum), first.at[at]), x_scale, y0);
                     if (FORM == HALVES)
                         y1 = fused(mul(from_int(second_sums[part][i][row]), second.at[at]), x_scale, y1);
+                    if (FORM == MINIMA) {
+                        float offset = widened(bits(second.at[at]) >> 16);
+                        y1 = fused(offset, mul(x_scale, from_int(second_sums[part][i][row])), y1);
+                    }
                     if (FORM == OFFSET) {
                         float s = from_int(sums.at[(token + part) * groups + g]);
                         y1 = fused(second.at[at], mul(x_scale, s), y1);
@@ -142,7 +156,7 @@ void main() {
     uint at_row = gl_WorkGroupID.x * ROWS + row;
     if (!adds_up || at_row >= rows) return;
     float product = y0;
-    if (FORM == HALVES || FORM == OFFSET) product = add(y0, y1);
+    if (FORM == HALVES || FORM == OFFSET || FORM == MINIMA) product = add(y0, y1);
     if (FORM == BCML2) product = mul(y0, second.at[panel * (stride / 4u) + row]);
     uint at = (y_row + part) * width + column + at_row;
     y.at[at] = adds != 0u ? add(y.at[at], product) : product;

@@ -23,8 +23,8 @@ macro_rules! byte_tiles {
                 ByteTiles {
                     unpack: Runs::<1, BITS, SCALES, HAS_MIN, IS_LONG, STEPS, 0>::unpack,
                     tiles: match STEPS == NL_STEPS && $nl_bias == 0 {
-                        true => ByteRuns::<1, false, true>::TILES,
-                        false => ByteRuns::<SCALES, HAS_MIN, false>::TILES,
+                        true => ByteRuns::<1, 0, true>::TILES,
+                        false => ByteRuns::<SCALES, { mins::<BITS, HAS_MIN>() }, false>::TILES,
                     },
                 }
             )
@@ -49,6 +49,7 @@ macro_rules! byte_tiles {
                 let scales_out = out.scales.as_chunks_mut::<NR>().0.as_chunks_mut::<SCALES>().0;
                 let less_out = out.less.as_chunks_mut::<NR>().0.as_chunks_mut::<SCALES>().0;
                 let offsets_out = out.offsets.as_chunks_mut::<NR>().0;
+                let mins_out = out.mins.as_chunks_mut::<NR>().0;
                 for block in blocks.chunks_exact(form.panel_block(NR)) {
                     let (head, runs) = block.split_at(form.panel_head(NR));
                     let (d, m) = Self::head(form, head);
@@ -58,7 +59,10 @@ macro_rules! byte_tiles {
                         let (parameters, codes) = run.split_at(form.parameters() * NR);
                         let parameters = parameters.as_chunks::<NR>().0;
                         for i in 0..SCALES {
-                            let scales = if IS_LONG { times(d, &parameters[i]) } else { d };
+                            let scales = match form.is_long && !form.has_halves() {
+                                true => times(d, &parameters[i]),
+                                false => d,
+                            };
                             let zero = set_floats(-ZERO);
                             store_pair(&mut scales_out[at][i], scales);
                             store_pair(
@@ -66,15 +70,22 @@ macro_rules! byte_tiles {
                                 [mul(zero, scales[0]), mul(zero, scales[1])],
                             );
                         }
-                        if HAS_MIN {
+                        if form.has_halves() {
+                            let less = m.map(|m| sub_floats(set_floats(-0.0), m));
+                            store_pair(&mut offsets_out[at], less);
+                            join_mins(&parameters[0], &parameters[1], &mut mins_out[at]);
+                        } else if HAS_MIN {
                             let offsets =
                                 if IS_LONG { less_times(m, &parameters[SCALES]) } else { m };
                             store_pair(&mut offsets_out[at], offsets);
                         }
                         let lines = codes.as_chunks::<LINE>().0.as_chunks::<BITS>().0;
-                        for (lines, out) in lines.iter().zip(&mut lines_out[at]) {
+                        for (half, out) in lines_out[at].iter_mut().enumerate() {
                             for step in 0..4 {
-                                let codes = Self::codes(lines, step, false);
+                                let mut codes = Self::codes(&lines[half], step, false);
+                                if form.has_halves() {
+                                    codes = times_scales(codes, &parameters[half]);
+                                }
                                 store(&mut out[step][0], codes[0]);
                                 store(&mut out[step][1], codes[1]);
                             }
@@ -86,11 +97,19 @@ macro_rules! byte_tiles {
             }
         }
 
-        /// Products of runs of bytes with rows of activations.
-        struct ByteRuns<const SCALES: usize, const HAS_MIN: bool, const IS_WIDE: bool>;
+        /// Minima of a run: one for all of it, or one for each half.
+        const fn mins<const BITS: usize, const HAS_MIN: bool>() -> usize {
+            match HAS_MIN {
+                true if BITS == 2 => 2,
+                is_one => is_one as usize,
+            }
+        }
 
-        impl<const SCALES: usize, const HAS_MIN: bool, const IS_WIDE: bool>
-            ByteRuns<SCALES, HAS_MIN, IS_WIDE>
+        /// Products of runs of bytes with rows of activations.
+        struct ByteRuns<const SCALES: usize, const MINS: usize, const IS_WIDE: bool>;
+
+        impl<const SCALES: usize, const MINS: usize, const IS_WIDE: bool>
+            ByteRuns<SCALES, MINS, IS_WIDE>
         {
             const TILES: &'static [ByteTile] = &[$(Self::gemm::<$rows>,)*];
 
@@ -104,17 +123,19 @@ macro_rules! byte_tiles {
                 let q = x.q_bytes().as_chunks().0.as_chunks().0.as_chunks().0;
                 let scales = x.scales.as_chunks().0;
                 let mut starts = [[[START; M]; SCALES]; RUNS_MAX];
-                if !HAS_MIN {
+                if MINS == 0 {
                     Self::begin(w, q, x.zeros.as_chunks().0, &mut starts);
                 }
                 Self::add_runs::<0, M>(w, q, scales, &starts, y);
                 if SCALES == 2 {
                     Self::add_runs::<1, M>(w, q, scales, &starts, others);
                 }
-                if HAS_MIN {
-                    Self::add_offsets::<M>(w, scales, x.zeros.as_chunks().0, others);
+                match MINS {
+                    0 => {}
+                    1 => Self::add_offsets::<M>(w, scales, x.zeros.as_chunks().0, others),
+                    _ => Self::add_offsets_of_halves::<M>(w, scales, q, others),
                 }
-                if w.is_last && (SCALES == 2 || HAS_MIN) {
+                if w.is_last && (SCALES == 2 || MINS > 0) {
                     let others = others.as_chunks().0[..2 * M].iter();
                     for (y, other) in y.as_chunks_mut().0[..2 * M].iter_mut().zip(others) {
                         store_floats(y, add_floats(load_floats(y), load_floats(other)));
@@ -244,6 +265,38 @@ macro_rules! byte_tiles {
                 in_order(dots);
             }
 
+            /// Adds the products of offsets with the sums of activations times the minima of halves.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn add_offsets_of_halves<const M: usize>(
+                w: &Bytes,
+                x_scales: &[[f32; M]],
+                q: &[[[[u8; 4]; M]; 4]],
+                out: &mut [f32],
+            ) {
+                let (offsets, mins) = (w.offsets.as_chunks::<NR>().0, w.mins.as_chunks::<NR>().0);
+                let out = &mut out.as_chunks_mut::<{ NR / 2 }>().0.as_chunks_mut::<2>().0[..M];
+                let mut totals = Self::before::<M>(w, out);
+                for run in 0..w.n_runs.min(RUNS_MAX) {
+                    let [first, second] = [2 * run, 2 * run + 1].map(|half| sums_times(1, &q[half]));
+                    let offsets = load_pair(&offsets[run]);
+                    let mins = mins[run].as_chunks::<{ NR / 2 }>().0;
+                    for i in 0..M {
+                        let sums = set_ints(first[i] & 0xffff | second[i] << 16);
+                        let x_scale = set_floats(x_scales[run][i]);
+                        for j in 0..2 {
+                            let sum = mul_pairs(load_ints(&mins[j]), sums);
+                            let term = mul(x_scale, floats_of(sum));
+                            totals[i][j] = fma(offsets[j], term, totals[i][j]);
+                        }
+                    }
+                }
+                for i in 0..M {
+                    store_floats(&mut out[i][0], totals[i][0]);
+                    store_floats(&mut out[i][1], totals[i][1]);
+                }
+            }
+
             /// Adds the products of offsets with the sums of activations.
             #[target_feature(enable = $features)]
             #[inline]
@@ -276,6 +329,31 @@ macro_rules! byte_tiles {
                     store_floats(&mut out[i][0], totals[i][0]);
                     store_floats(&mut out[i][1], totals[i][1]);
                 }
+            }
+        }
+
+        /// Bytes that are codes times the scales of half a run.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn times_scales(codes: [Ints; 2], factors: &[u8; NR]) -> [Ints; 2] {
+            let factors = factors.as_chunks().0;
+            let times = |codes, factors| {
+                let scales = and(widen_bytes(factors), set_ints(15));
+                let scales = mul_ints(scales, set_ints(1 << 16 | 1));
+                let (low, high) = (set_ints(0x00ff_00ff), set_ints(0xff00_ff00_u32 as i32));
+                or(mul_shorts(and(codes, low), scales), mul_shorts(and(codes, high), scales))
+            };
+            [times(codes[0], &factors[0]), times(codes[1], &factors[1])]
+        }
+
+        /// Joins the minima of the halves of a run: the second one's is in the high 16 bits.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn join_mins(first: &[u8; NR], second: &[u8; NR], out: &mut [i32; NR]) {
+            let (first, second) = (first.as_chunks().0.iter(), second.as_chunks().0);
+            for (out, (first, second)) in out.as_chunks_mut().0.iter_mut().zip(first.zip(second)) {
+                let [first, second] = [first, second].map(|both| shift_right_4(widen_bytes(both)));
+                store_ints(out, or(first, mul_ints(second, set_ints(1 << 16))));
             }
         }
 

@@ -358,8 +358,7 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// See [`Kernels::matmul_q8`]; and when the activations' group is not 32, or the blocks' type is not
-    /// [multiplied](crate::quant::Ggml::is_multiplied).
+    /// See [`Kernels::matmul_q8`]; and when the activations' group is not 32.
     pub fn matmul_ggml(&self, w: GgmlMatrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
         matmul::matmul_ggml(w, x, out);
     }

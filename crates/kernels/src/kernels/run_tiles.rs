@@ -102,6 +102,10 @@ macro_rules! run_tiles {
                         let lines = codes.as_chunks::<LINE>().0.as_chunks::<BITS>().0;
                         let q = x.q.as_chunks().0.first_chunk();
                         let (Some(lines), Some(q)) = (lines.first_chunk(), q) else { return };
+                        if form.has_halves() {
+                            Self::add_halves(&mut totals, [d, m], parameters, (lines, q), x.scales);
+                            continue;
+                        }
                         let scales = if form.is_long { times(d, &parameters[0]) } else { d };
                         let mut dots = Self::less_zeros::<0>(zero, &x, q);
                         Self::add_half::<0>(&mut dots, lines, q);
@@ -158,16 +162,69 @@ macro_rules! run_tiles {
                 for i in 0..M {
                     let less = match SCALES {
                         1 => set_ints(-i32::from(zero) * x.sum(i) as i32),
-                        _ => {
-                            let w = [set_bytes(zero); 2];
-                            let sum = $add_two(zero_ints(), w, [four(&q[0][i]), four(&q[1][i])]);
-                            let sum = $add_two(sum, w, [four(&q[2][i]), four(&q[3][i])]);
-                            sub_ints(zero_ints(), sum)
-                        }
+                        _ => sub_ints(zero_ints(), Self::sum_times(zero, q, i)),
                     };
                     dots[i] = [less, if Self::IN_PLACE { times_16(less) } else { less }];
                 }
                 dots
+            }
+
+            /// Adds the products of a run whose halves have scales and minima, which are integers.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn add_halves(
+                totals: &mut [Sums<Floats, M>; 2],
+                [d, m]: [[Floats; 2]; 2],
+                factors: &[[u8; NR]],
+                (lines, q): (&[[[u8; LINE]; BITS]; 2], &[[[[u8; 4]; M]; 4]; 2]),
+                x_scales: &[f32; M],
+            ) {
+                let mut sums = [[[zero_ints(); 2]; M]; 2];
+                let mut dots = [[zero_ints(); 2]; M];
+                Self::add_half::<0>(&mut dots, lines, q);
+                Self::add_times(&mut sums, &factors[0], &dots, &q[0]);
+                dots = [[zero_ints(); 2]; M];
+                Self::add_half::<1>(&mut dots, lines, q);
+                Self::add_times(&mut sums, &factors[1], &dots, &q[1]);
+                Self::add_totals::<0>(&mut totals[0], &sums[0], d, x_scales);
+                for i in 0..M {
+                    let x_scale = set_floats(x_scales[i]);
+                    for j in 0..2 {
+                        let less = sub_floats(set_floats(-0.0), m[j]);
+                        let term = mul(x_scale, floats_of(sums[1][i][j]));
+                        totals[1][i][j] = fma(less, term, totals[1][i][j]);
+                    }
+                }
+            }
+
+            /// Adds the products of half a run times its scales, and the sums of its activations times its minima.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn add_times(
+                sums: &mut [Sums<Ints, M>; 2],
+                factors: &[u8; NR],
+                dots: &Sums<Ints, M>,
+                q: &[[[u8; 4]; M]; 4],
+            ) {
+                for (j, factors) in factors.as_chunks().0.iter().enumerate() {
+                    let both = widen_bytes(factors);
+                    let (scales, mins) = (and(both, set_ints(15)), shift_right_4(both));
+                    for i in 0..M {
+                        let products = mul_ints(dots[i][j], scales);
+                        sums[0][i][j] = add_ints(sums[0][i][j], products);
+                        let offsets = mul_ints(Self::sum_times(1, q, i), mins);
+                        sums[1][i][j] = add_ints(sums[1][i][j], offsets);
+                    }
+                }
+            }
+
+            /// The sum of activations of half a run of row `i`, times `factor`.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn sum_times(factor: u8, q: &[[[u8; 4]; M]; 4], i: usize) -> Ints {
+                let w = [set_bytes(factor); 2];
+                let sum = $add_two(zero_ints(), w, [four(&q[0][i]), four(&q[1][i])]);
+                $add_two(sum, w, [four(&q[2][i]), four(&q[3][i])])
             }
 
             /// Adds the products of half a run.
@@ -227,6 +284,11 @@ macro_rules! run_tiles {
             #[target_feature(enable = $features)]
             #[inline]
             fn codes(lines: &[[u8; LINE]; BITS], step: usize, in_place: bool) -> [Ints; 2] {
+                if BITS == 2 {
+                    let (four, from) = (load(&lines[step / 2]), step % 2 * 4);
+                    let mask = set_bytes(3);
+                    return [and(to_bit_0(four, from), mask), and(to_bit_0(four, from + 2), mask)];
+                }
                 let (both, low) = (load(&lines[step]), set_bytes(15));
                 if in_place {
                     return [and(both, low), and(both, set_bytes(0xf0))];

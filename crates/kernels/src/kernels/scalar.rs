@@ -115,7 +115,7 @@ pub(super) fn dot_q8_b6(x: &Q8Row<'_>, w: &bcml6::Row<'_>) -> f32 {
 }
 
 /// An activation row by a row of a GGUF file's blocks, whose runs are like groups of int8 weights. Runs with two scales
-/// have a sum for each half, and runs with offsets one for these.
+/// have a sum for each half, and runs with offsets one for these. The halves of runs may have factors of the offset.
 pub(super) fn dot_q8_ggml(x: &Q8Row<'_>, kind: Ggml, w: &[u8]) -> f32 {
     let (mut y, mut others) = ([0.0; 2], 0.0);
     let halves = kind.form().map_or(1, |form| form.n_scales);
@@ -124,7 +124,8 @@ pub(super) fn dot_q8_ggml(x: &Q8Row<'_>, kind: Ggml, w: &[u8]) -> f32 {
         for ((y, (q, codes)), scale) in y.iter_mut().zip(parts).zip(run.scales) {
             *y = float::fma::<FMA>(dot_i8(q, codes) as f32 * scale, *x_scale, *y);
         }
-        let sum: i32 = q.iter().copied().map(i32::from).sum();
+        let sums = q.chunks_exact(BLOCK / 2).map(|q| q.iter().copied().map(i32::from).sum::<i32>());
+        let sum: i32 = sums.zip(run.mins).map(|(sum, min)| sum * i32::from(min)).sum();
         others = float::fma::<FMA>(run.offset, x_scale * sum as f32, others);
     }
     match kind.form() {

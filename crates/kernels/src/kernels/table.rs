@@ -4,6 +4,7 @@ use half::f16;
 
 use super::float::{BLOCK, ScoresMut4, Softmax};
 use super::kv8::{KeyQuery, KvLine};
+use super::packed::ggml::Offsets;
 use super::packed::layout::Layout;
 use super::packed::table::PackedTable;
 use super::packed::tile::Q8Tile;
@@ -91,7 +92,7 @@ pub(super) struct Table {
     /// Unpacks some blocks of 6 bits of a panel, with its steps; see [`six::unpack`](super::packed::six::unpack).
     pub(super) unpack_b6: unsafe fn(Layout, &[u8], &[u8], &mut [u8]),
     /// Adds products of offsets; see [`ggml::add_offsets`](super::packed::ggml::add_offsets).
-    pub(super) add_offsets: unsafe fn(usize, &[f32], &Q8Tile<'_>, &mut [f32]),
+    pub(super) add_offsets: unsafe fn(Layout, Offsets<'_>, &Q8Tile<'_>, &mut [f32]),
     /// `None` if the tier takes weights unpacked.
     pub(super) packed: Option<PackedTable>,
 }

@@ -38,12 +38,12 @@ macro_rules! float_kernels {
 
         $(#[$attr])?
         pub(super) fn add_offsets(
-            nr: usize,
-            offsets: &[f32],
+            layout: $crate::kernels::packed::layout::Layout,
+            offsets: $crate::kernels::packed::ggml::Offsets<'_>,
             x: &$crate::kernels::packed::tile::Q8Tile<'_>,
             out: &mut [f32],
         ) {
-            $crate::kernels::packed::ggml::add_offsets::<{ $fma }>(nr, offsets, x, out);
+            $crate::kernels::packed::ggml::add_offsets::<{ $fma }>(layout, offsets, x, out);
         }
 
         $(#[$attr])?

@@ -67,6 +67,33 @@ pub(in crate::kernels) fn sub_ints(a: Ints, b: Ints) -> Ints {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
+pub(in crate::kernels) fn add_ints(a: Ints, b: Ints) -> Ints {
+    _mm512_add_epi32(a, b)
+}
+
+/// Products of integers of 32 bits.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(in crate::kernels) fn mul_ints(a: Ints, b: Ints) -> Ints {
+    _mm512_mullo_epi32(a, b)
+}
+
+/// Products of integers of 16 bits.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(in crate::kernels) fn mul_shorts(a: Ints, b: Ints) -> Ints {
+    _mm512_mullo_epi16(a, b)
+}
+
+/// Sums of two products of integers of 16 bits.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(in crate::kernels) fn mul_pairs(a: Ints, b: Ints) -> Ints {
+    _mm512_madd_epi16(a, b)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
 pub(in crate::kernels) fn times_16(x: Ints) -> Ints {
     _mm512_slli_epi32::<4>(x)
 }
@@ -82,6 +109,13 @@ pub(in crate::kernels) fn over_16(x: Ints) -> Ints {
 #[inline]
 pub(in crate::kernels) fn shift_right_4(bytes: Ints) -> Ints {
     _mm512_srli_epi16::<4>(bytes)
+}
+
+/// Moves bit `from` of each byte to bit 0; bits above its own seven are any.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(in crate::kernels) fn to_bit_0(bytes: Ints, from: usize) -> Ints {
+    _mm512_srl_epi16(bytes, _mm_cvtsi64_si128(from as i64))
 }
 
 /// Moves bit `from` of each byte to bit 4; other bits are any.
@@ -192,8 +226,14 @@ pub(in crate::kernels) fn widen_signed(x: &[u8; LANES]) -> Floats {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
+pub(in crate::kernels) fn widen_bytes(x: &[u8; LANES]) -> Ints {
+    _mm512_cvtepu8_epi32(load_lanes(x))
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
 pub(in crate::kernels) fn widen_unsigned(x: &[u8; LANES]) -> Floats {
-    floats_of(_mm512_cvtepu8_epi32(load_lanes(x)))
+    floats_of(widen_bytes(x))
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -208,6 +248,13 @@ pub(in crate::kernels) fn store(out: &mut [u8; LINE], x: Ints) {
 pub(in crate::kernels) fn store_ints(out: &mut [i32; LANES], x: Ints) {
     // SAFETY: `out` is a vector of writable integers, and `storeu` needs no alignment.
     unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), x) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(in crate::kernels) fn load_ints(x: &[i32; LANES]) -> Ints {
+    // SAFETY: `x` is a vector of readable integers, and `loadu` needs no alignment.
+    unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]

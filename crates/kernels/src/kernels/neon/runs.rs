@@ -104,6 +104,10 @@ macro_rules! run_tiles {
                         else {
                             return;
                         };
+                        if form.has_halves() {
+                            Self::add_halves(&mut totals, [d, m], parameters, (codes, q), x.scales);
+                            continue;
+                        }
                         let scales = if form.is_long { times(d, &parameters[0]) } else { d };
                         let less = Self::less_zeros::<0>(form.zero, &x, q);
                         if SCALES == 2 {
@@ -121,17 +125,15 @@ macro_rules! run_tiles {
                         }
                     }
                 }
+                let has_others = form.has_others();
                 let out = out.as_chunks_mut::<4>().0.as_chunks_mut::<2>().0;
                 for i in 0..M {
-                    for pair in 0..PAIRS {
+                    for (pair, out) in out[i * PAIRS..][..PAIRS].iter_mut().enumerate() {
+                        let [totals, others] = [totals[0][i][pair], totals[1][i][pair]];
                         for j in 0..2 {
-                            let [total, other] = [totals[0][i][pair][j], totals[1][i][pair][j]];
-                            let total =
-                                if form.has_others() { vaddq_f32(total, other) } else { total };
-                            $crate::kernels::neon::vectors::store(
-                                &mut out[i * PAIRS + pair][j],
-                                total,
-                            );
+                            let sum = vaddq_f32(totals[j], others[j]);
+                            let total = if has_others { sum } else { totals[j] };
+                            $crate::kernels::neon::vectors::store(&mut out[j], total);
                         }
                     }
                 }
@@ -161,6 +163,59 @@ macro_rules! run_tiles {
             fn halves(x: &[[[u8; $kr]; M]]) -> Option<&[Half<M>; 2]> {
                 let run: &[[[u8; $kr]; M]; BLOCK / $kr] = x.first_chunk()?;
                 Some(bytemuck::cast_ref(run))
+            }
+
+            /// Adds the products of a run whose halves have scales and minima, which are integers.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn add_halves(
+                totals: &mut [[Floats; M]; 2],
+                [d, m]: [Floats; 2],
+                factors: &[[[u8; 8]; PAIRS]],
+                (codes, x): (&[[[u8; 16]; BITS]; 2 * PAIRS], &[Half<M>; 2]),
+                x_scales: &[f32; M],
+            ) {
+                let none = vdupq_n_s32(0);
+                let mut sums = [[none; M]; 2];
+                for half in 0..2 {
+                    for i in 0..M {
+                        sums[half][i] = Self::sum_times(1, &x[half], i);
+                    }
+                }
+                for strip in 0..2 * PAIRS {
+                    let (mut products, mut offsets) = ([none; M], [none; M]);
+                    for half in 0..2 {
+                        let codes = $crate::kernels::neon::runs::codes::<STEPS, BITS, _>(
+                            codes, strip, half,
+                        );
+                        let [scales, mins] =
+                            $crate::kernels::neon::runs::factors(&factors[half], strip);
+                        for i in 0..M {
+                            let dots = add_products::<STEPS, M>(begin(none), codes, &x[half], i);
+                            let dots = finish::<STEPS>(dots, none);
+                            products[i] = vmlaq_s32(products[i], dots, scales);
+                            offsets[i] = vmlaq_s32(offsets[i], sums[half][i], mins);
+                        }
+                    }
+                    let (pair, j) = (strip / 2, strip % 2);
+                    let less = vnegq_f32(m[pair][j]);
+                    for i in 0..M {
+                        let product = vmulq_f32(vcvtq_f32_s32(products[i]), d[pair][j]);
+                        let total = &mut totals[0][i][pair][j];
+                        *total = vfmaq_n_f32(*total, product, x_scales[i]);
+                        let term = vmulq_n_f32(vcvtq_f32_s32(offsets[i]), x_scales[i]);
+                        let total = &mut totals[1][i][pair][j];
+                        *total = vfmaq_f32(*total, less, term);
+                    }
+                }
+            }
+
+            /// The sum of half a run of activations of row `i`, times `factor`.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn sum_times(factor: u8, x: &Half<M>, i: usize) -> int32x4_t {
+                let (none, w) = (vdupq_n_s32(0), [vdupq_n_s8(factor as i8); 4]);
+                finish::<STEPS>(add_products::<STEPS, M>(begin(none), w, x, i), none)
             }
 
             /// Adds the products of halves `FROM` to `TO` of a run times the scales of weights and activations.
@@ -212,12 +267,7 @@ macro_rules! run_tiles {
                 for i in 0..M {
                     less[i] = match SCALES {
                         1 => vdupq_n_s32(-i32::from(zero) * x.sum(i) as i32),
-                        _ => {
-                            let zeros = [vdupq_n_s8(zero as i8); 4];
-                            let sums =
-                                add_products::<STEPS, M>(begin(none), zeros, &halves[HALF], i);
-                            vnegq_s32(finish::<STEPS>(sums, none))
-                        }
+                        _ => vnegq_s32(Self::sum_times(zero, &halves[HALF], i)),
                     };
                 }
                 less
@@ -319,17 +369,19 @@ pub(in crate::kernels) fn codes<const STEPS: usize, const BITS: usize, const STR
     strip: usize,
     half: usize,
 ) -> [int8x16_t; 4] {
-    // Where the codes are, and the bits above their low four: vectors, and the places of these bits in a byte.
+    // Where the codes are, and the bits above their low four: vectors, and the places of these bits in a byte. Codes of two
+    // bits are like the high ones of six.
     let (at, high, from) = if 4 * STRIPS == NR {
-        let (at, bits) = (2 * LINE * half + strip, BITS - 4);
-        let high = 4 * LINE + strip + if BITS == 6 { LINE * half } else { 0 };
-        let first = if BITS == 6 { 0 } else { 4 * half };
+        let (at, bits) = (2 * LINE * half + strip, if BITS == 5 { 1 } else { 2 });
+        let high = strip + if BITS == 2 { 0 } else { 4 * LINE };
+        let high = high + if BITS == 5 { 0 } else { LINE * half };
+        let first = if BITS == 5 { 4 * half } else { 0 };
         ([at, at + LINE], [high, high], [first, first + bits, first + 2 * bits, first + 3 * bits])
     } else {
         let start = BITS * LINE * half;
-        let (at, high) = (start + LINE * strip, start + 4 * LINE);
+        let (at, high) = (start + LINE * strip, start + if BITS == 2 { 0 } else { 4 * LINE });
         match BITS {
-            6 => {
+            2 | 6 => {
                 let (high, first) = (high + strip / 2 * LINE, strip % 2 * 4);
                 ([at, at + 1], [high, high + 1], [first, first + 2, first, first + 2])
             }
@@ -342,6 +394,14 @@ pub(in crate::kernels) fn codes<const STEPS: usize, const BITS: usize, const STR
     };
     let (low, mask) = (vdupq_n_u8(15), vdupq_n_u8(if BITS == 6 { 48 } else { 16 }));
     let load = |at: usize| load_bytes(&run[at / BITS][at % BITS]);
+    if BITS == 2 {
+        let [a, b] = high.map(load);
+        let code = |four, from: usize| {
+            let two = vandq_u8(vshlq_u8(four, vdupq_n_s8(-(from as i8))), vdupq_n_u8(3));
+            vreinterpretq_s8_u8(two)
+        };
+        return [code(a, from[0]), code(a, from[1]), code(b, from[2]), code(b, from[3])];
+    }
     let (a, b) = (load(at[0]), load(at[1]));
     let mut w = [vandq_u8(a, low), vshrq_n_u8::<4>(a), vandq_u8(b, low), vshrq_n_u8::<4>(b)];
     if BITS > 4 {
@@ -382,6 +442,19 @@ pub(in crate::kernels) fn widen_scales<const STEPS: usize, const PAIRS: usize>(
         floats[pair] = [vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high)];
     }
     floats
+}
+
+/// Scales and minima of half a run of the four rows of a strip, from bytes that have both.
+#[target_feature(enable = "neon")]
+#[inline]
+pub(in crate::kernels) fn factors<const PAIRS: usize>(
+    both: &[[u8; 8]; PAIRS],
+    strip: usize,
+) -> [int32x4_t; 2] {
+    let both = vmovl_u8(vcreate_u8(u64::from_le_bytes(both[strip / 2])));
+    let both = if strip % 2 == 0 { vget_low_u16(both) } else { vget_high_u16(both) };
+    let both = vmovl_u16(both);
+    [vandq_u32(both, vdupq_n_u32(15)), vshrq_n_u32::<4>(both)].map(|x| vreinterpretq_s32_u32(x))
 }
 
 /// f16 to f32 of all rows, exact.

@@ -36,6 +36,8 @@ pub(in crate::kernels) struct Bytes {
     pub(in crate::kernels) less: [f32; RUNS_MAX * 2 * NR_MAX],
     /// `[runs, nr]`; unused if runs have no offset.
     pub(in crate::kernels) offsets: [f32; RUNS_MAX * NR_MAX],
+    /// Factors of offsets for the halves of runs, `[runs, nr]`: 16 bits each. Unused if they have none.
+    pub(in crate::kernels) mins: [i32; RUNS_MAX * NR_MAX],
     pub(in crate::kernels) n_runs: usize,
     /// Whether all scales are such that sums are exact.
     pub(in crate::kernels) is_usual: bool,
@@ -71,6 +73,7 @@ impl Bytes {
         scales: [0.0; RUNS_MAX * 2 * NR_MAX],
         less: [0.0; RUNS_MAX * 2 * NR_MAX],
         offsets: [0.0; RUNS_MAX * NR_MAX],
+        mins: [0; RUNS_MAX * NR_MAX],
         n_runs: 0,
         is_usual: true,
         is_first: true,

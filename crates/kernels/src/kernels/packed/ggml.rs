@@ -10,6 +10,9 @@
 //!                            bytes of one, then the fifth bits of all eight, or the high two bits of each four
 //! ```
 //!
+//! Codes of two bits are in lines like those of high bits. Their parameters are two bytes for each row, `[2, nr]`: for
+//! each half of a run, its scale in the low four bits and its minimum in the others.
+//!
 //! A line has 32 bytes, or 64 in panels of 32 rows: half of a step of four columns.
 //!
 //! A run unpacks to a group of int8 weights ([`Plane`]), and if it has a minimum to an offset for each row. Runs with a
@@ -34,12 +37,17 @@ pub(super) const RUNS_MAX: usize = 8;
 /// blocks of a panel; a tile; and `t * nr` results, which are written in the order of rows.
 pub(in crate::kernels) type RunTile = unsafe fn(Form, &[u8], &Q8Tile<'_>, &mut [f32]);
 
+/// Offsets of runs, `[runs, nr]`, and their factors for the halves of runs, if these have any.
+pub(in crate::kernels) type Offsets<'a> = (&'a [f32], Option<&'a [[u8; 2]]>);
+
 /// Unpacked runs of a panel.
 pub(in crate::kernels) struct Unpacked<'a> {
     /// Groups of int8 weights, one plane for each scale of a run.
     pub(super) planes: [&'a mut [u8]; 2],
-    /// `[runs, nr]`; empty if runs have no offset.
+    /// `[runs, nr]`; unused if runs have no offset.
     pub(super) offsets: &'a mut [f32],
+    /// Factors of offsets for the halves of runs, `[runs, nr]`; unused if they have none.
+    pub(super) mins: &'a mut [[u8; 2]],
 }
 
 impl Layout {
@@ -119,13 +127,17 @@ pub(super) fn put(
     if form.has_min {
         put_half(1, run.m);
     }
-    if form.is_long {
-        let start = form.panel_head(nr) + i * form.panel_run(nr);
+    let start = form.panel_head(nr) + i * form.panel_run(nr);
+    if form.has_halves() {
+        for (half, (scale, min)) in run.scales.iter().zip(run.mins).enumerate() {
+            block[start + half * nr + row] = *scale as u8 | min << 4;
+        }
+    } else if form.is_long {
         for (n, scale) in run.scales[..form.n_scales].iter().enumerate() {
             block[start + n * nr + row] = *scale as u8;
         }
         if form.has_min {
-            block[start + form.n_scales * nr + row] = run.min;
+            block[start + form.n_scales * nr + row] = run.mins[0];
         }
     }
     let kr = layout.kr();
@@ -144,6 +156,10 @@ pub(super) fn join(layout: Layout, form: Form, i: usize, codes: &[u8], block: &m
     for (codes, out) in codes.chunks_exact(8 * line).zip(out.chunks_exact_mut(form.bits * line)) {
         for (i, code) in codes.iter().enumerate() {
             let (l, j) = (i / line, i % line);
+            if form.bits == 2 {
+                out[l / 4 * line + j] |= code << (l % 4 * 2);
+                continue;
+            }
             out[l / 2 * line + j] |= (code & 15) << (l % 2 * 4);
             match form.bits {
                 5 => out[4 * line + j] |= (code >> 4) << l,
@@ -164,6 +180,9 @@ pub(super) fn get(layout: Layout, form: Form, (row, i): (usize, usize), block: &
         let at = layout.byte(row, i);
         let lines = &codes[at / (8 * line) * form.bits * line..][..form.bits * line];
         let (l, j) = (at / line % 8, at % line);
+        if form.bits == 2 {
+            return lines[l / 4 * line + j] >> (l % 4 * 2) & 3;
+        }
         let high = match form.bits {
             5 => lines[4 * line + j] >> l & 1,
             6 => lines[(4 + l / 4) * line + j] >> (l % 4 * 2) & 3,
@@ -172,13 +191,18 @@ pub(super) fn get(layout: Layout, form: Form, (row, i): (usize, usize), block: &
         lines[l / 2 * line + j] >> (l % 2 * 4) & 15 | high << 4
     };
     let parameter = |at: usize| parameters.get(at * nr + row).copied().unwrap_or(1);
-    Codes {
-        codes: std::array::from_fn(code),
-        d: half(0),
-        m: if form.has_min { half(1) } else { 0 },
-        scales: [0, form.n_scales - 1].map(|at| parameter(at) as i8),
-        min: if form.has_min { parameter(form.n_scales) } else { 0 },
-    }
+    let (scales, mins) = match form.has_halves() {
+        true => {
+            let both = [0, 1].map(parameter);
+            (both.map(|both| (both & 15) as i8), both.map(|both| both >> 4))
+        }
+        false => (
+            [0, form.n_scales - 1].map(|at| parameter(at) as i8),
+            if form.has_min { [parameter(form.n_scales); 2] } else { [1; 2] },
+        ),
+    };
+    let m = if form.has_min { half(1) } else { 0 };
+    Codes { codes: std::array::from_fn(code), d: half(0), m, scales, mins }
 }
 
 /// The value of `$value` for a form of blocks; in it the constants `BITS`, `SCALES`, `HAS_MIN`, `IS_LONG` and `STEPS` are
@@ -189,6 +213,7 @@ macro_rules! by_form {
         use $crate::quant::ggml::Steps::{Even, Mxfp4, Nl};
         let form = $form;
         match (form.bits, form.n_scales, form.has_min, form.is_long, form.steps) {
+            (2, ..) => of!(2, 1, true, true, EVEN, $value),
             (4, 1, false, _, Even) => of!(4, 1, false, false, EVEN, $value),
             (4, 1, true, false, Even) => of!(4, 1, true, false, EVEN, $value),
             (4, 1, true, true, Even) => of!(4, 1, true, true, EVEN, $value),
@@ -263,6 +288,16 @@ fn unpack_as<
             let [first, second] = &mut out.planes;
             let first = group_of(first, at * group_bytes..(at + 1) * group_bytes, 4 * nr);
             let second = group_of(second, at * group_bytes..(at + 1) * group_bytes, 4 * nr);
+            let offsets = match HAS_MIN {
+                true => &mut out.offsets[at * nr..][..nr],
+                false => &mut [],
+            };
+            if BITS == 2 {
+                first.0.copy_from_slice(bytemuck::cast_slice(d));
+                unpack_halves::<LINE>(layout, parameters, codes, first.1);
+                unpack_minima(m, parameters, offsets, &mut out.mins[at * nr..][..nr]);
+                continue;
+            }
             unpack_scales::<IS_LONG>(d, parameters, first.0);
             if SCALES == 2 {
                 unpack_scales::<IS_LONG>(d, &parameters[nr..], second.0);
@@ -270,18 +305,37 @@ fn unpack_as<
             let values = [&mut *first.1, &mut *second.1];
             unpack_codes::<LINE, BITS, SCALES, STEPS>(layout, form.zero, codes, values);
             if HAS_MIN {
-                let offsets = &mut out.offsets[at * nr..][..nr];
-                match IS_LONG {
-                    true => {
-                        let mins = &parameters[SCALES * nr..][..nr];
-                        for row in 0..nr {
-                            offsets[row] = -(m[row] * f32::from(mins[row]));
-                        }
-                    }
-                    false => offsets.copy_from_slice(m),
-                }
+                unpack_offsets::<IS_LONG>(
+                    m,
+                    &parameters[if IS_LONG { SCALES * nr } else { 0 }..],
+                    offsets,
+                );
             }
         }
+    }
+}
+
+/// Offsets of a run: the minima of its block, which integers multiply in long ones.
+#[inline(always)]
+fn unpack_offsets<const IS_LONG: bool>(m: &[f32], mins: &[u8], offsets: &mut [f32]) {
+    match IS_LONG {
+        true => {
+            let mins = &mins[..offsets.len()];
+            for row in 0..offsets.len() {
+                offsets[row] = -(m[row] * f32::from(mins[row]));
+            }
+        }
+        false => offsets.copy_from_slice(m),
+    }
+}
+
+/// Offsets of a run, and their factors for its halves.
+#[inline(always)]
+fn unpack_minima(m: &[f32], parameters: &[u8], offsets: &mut [f32], mins: &mut [[u8; 2]]) {
+    let nr = offsets.len();
+    for row in 0..nr {
+        offsets[row] = -m[row];
+        mins[row] = [0, 1].map(|half| parameters[half * nr + row] >> 4);
     }
 }
 
@@ -382,6 +436,38 @@ fn unpack_codes<const LINE: usize, const BITS: usize, const SCALES: usize, const
     }
 }
 
+/// Unpacks a run's codes of two bits, times the scales of their halves.
+#[inline(always)]
+fn unpack_halves<const LINE: usize>(
+    layout: Layout,
+    parameters: &[u8],
+    codes: &[u8],
+    out: &mut [u8],
+) {
+    let (nr, kr) = (layout.nr, layout.kr());
+    let codes: &[[u8; LINE]] = codes.as_chunks().0;
+    let mut factors = [0; NR_MAX * BLOCK / 2];
+    let factors = &mut factors[..nr * BLOCK / 2];
+    let lines = factors.len() / LINE;
+    let out: &mut [[u8; LINE]] = out.as_chunks_mut().0;
+    for (half, out) in out.chunks_exact_mut(lines).enumerate() {
+        for row in 0..nr {
+            let scale = parameters[half * nr + row] & 15;
+            for c in 0..BLOCK / 2 / kr {
+                factors[layout.place(row, c) * kr..][..kr].fill(scale);
+            }
+        }
+        let factors: &[[u8; LINE]] = factors.as_chunks().0;
+        for (i, (out, factors)) in out.iter_mut().zip(factors).enumerate() {
+            let l = half * lines + i;
+            let (codes, from) = (&codes[l / 4], l % 4 * 2);
+            for j in 0..LINE {
+                out[j] = ((codes[j] >> from & 3) * factors[j]).wrapping_add(layout.flip);
+            }
+        }
+    }
+}
+
 /// Unpacks the first (`HALF` 0) or last (1) four of eight lines.
 #[inline(always)]
 fn four_lines<const LINE: usize, const BITS: usize, const HALF: usize>(
@@ -461,17 +547,29 @@ fn look_up_line<const LINE: usize>(codes: &[u8; LINE], integers: &[u8; 16], out:
     }
 }
 
-/// Adds the products of runs' offsets, `[runs, nr]`, with the sums of the tile's rows to `out`, `[t, nr]`.
+/// Adds the products of runs' offsets with the sums of the tile's rows to `out`, `[t, nr]`.
 #[inline(always)]
 pub(in crate::kernels) fn add_offsets<const FMA: bool>(
-    nr: usize,
-    offsets: &[f32],
+    layout: Layout,
+    (offsets, mins): Offsets<'_>,
     x: &Q8Tile<'_>,
     out: &mut [f32],
 ) {
+    let nr = layout.nr;
     let t = out.len() / nr;
     for (g, offsets) in offsets.chunks_exact(nr).enumerate() {
         let (zeros, scales) = (&x.zeros[g * t..][..t], &x.scales[g * t..][..t]);
+        if let Some(mins) = mins {
+            let (q, mins) = (&x.q[g * t * BLOCK..][..t * BLOCK], &mins[g * nr..][..nr]);
+            for row in 0..t {
+                let sums = sums_of_halves(q, t, row, layout.kr());
+                for (i, out) in out[row * nr..][..nr].iter_mut().enumerate() {
+                    let sum = sums[0] * i32::from(mins[i][0]) + sums[1] * i32::from(mins[i][1]);
+                    *out = float::fma::<FMA>(offsets[i], scales[row] * sum as f32, *out);
+                }
+            }
+            continue;
+        }
         for row in 0..t {
             // Exact: both are integers below 2^24, and their difference is a multiple of 128.
             let sum = (ZERO - zeros[row]) * (1.0 / 128.0);
@@ -481,4 +579,15 @@ pub(in crate::kernels) fn add_offsets<const FMA: bool>(
             }
         }
     }
+}
+
+/// Sums of the halves of a run of activations: row `row` of `t`, in blocks of `kr` columns.
+#[inline(always)]
+fn sums_of_halves(q: &[i8], t: usize, row: usize, kr: usize) -> [i32; 2] {
+    let mut sums = [0; 2];
+    for (c, blocks) in q.chunks_exact(t * kr).enumerate() {
+        let block = blocks[row * kr..][..kr].iter();
+        sums[c * kr / (BLOCK / 2)] += block.map(|q| i32::from(*q)).sum::<i32>();
+    }
+    sums
 }

@@ -164,7 +164,7 @@ impl Layout {
     /// Bytes of a packed matrix of a GGUF file's blocks; `None` if its rows are no whole blocks or memory could not hold
     /// it.
     pub fn bytes_ggml(&self, kind: Ggml, dims: MatrixDims) -> Option<usize> {
-        if !dims.k.is_multiple_of(kind.len()) || !kind.is_multiplied() {
+        if !dims.k.is_multiple_of(kind.len()) {
             return None;
         }
         let Some(form) = kind.form() else { return self.bytes_q8(dims, BLOCK) };

@@ -184,15 +184,17 @@ fn matmul_runs(
     let part_bytes = RUNS_MAX * BLOCK / form.columns() * form.panel_block(nr);
     let plane_bytes = RUNS_MAX * w.layout.group_bytes(BLOCK);
     let mut offsets = [0.0; RUNS_MAX * NR_MAX];
+    let mut mins = [[0; 2]; RUNS_MAX * NR_MAX];
     for (panel_index, (_, panel)) in w.iter().enumerate() {
         let columns = panel_index * nr..((panel_index + 1) * nr).min(w.dims.rows);
         for (part_index, part) in panel.chunks(part_bytes).enumerate() {
             let groups = part_index * RUNS_MAX..((part_index + 1) * RUNS_MAX).min(runs);
             let (first, rest) = room.unpacked.split_at_mut(plane_bytes);
             let planes = [first, &mut rest[..plane_bytes]];
-            let mut unpacked = Unpacked { planes, offsets: &mut offsets };
+            let mut unpacked = Unpacked { planes, offsets: &mut offsets, mins: &mut mins };
             call!(packed.unpack_ggml(w.layout, form, part, &mut unpacked));
-            let Unpacked { planes, offsets } = unpacked;
+            let Unpacked { planes, offsets, mins } = unpacked;
+            let mins = form.has_halves().then_some(&*mins);
             let planes = planes.map(|plane| &plane[..groups.len() * w.layout.group_bytes(BLOCK)]);
             for rows in cut.tiles(out.len()) {
                 let out = &mut out[rows.clone()];
@@ -209,7 +211,8 @@ fn matmul_runs(
                     call!(kernel(planes[1], &tile, others));
                 }
                 if form.has_min {
-                    call!(table.add_offsets(nr, &offsets[..groups.len() * nr], &tile, others));
+                    let offsets = (&offsets[..groups.len() * nr], mins);
+                    call!(table.add_offsets(w.layout, offsets, &tile, others));
                 }
                 if groups.end == runs {
                     call!(packed.place(y, columns.clone(), out));

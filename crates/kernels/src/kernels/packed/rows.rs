@@ -140,10 +140,11 @@ impl PackedGgml<'_> {
         let has_min = self.kind().form().is_some_and(|form| form.has_min);
         let runs = |run: Run, out: &mut [f32; BLOCK]| {
             for (i, (out, code)) in out.iter_mut().zip(run.codes).enumerate() {
-                *out = run.scales[i / (BLOCK / 2)] * f32::from(code);
-            }
-            if has_min {
-                out.iter_mut().for_each(|out| *out += run.offset);
+                let half = i / (BLOCK / 2);
+                *out = run.scales[half] * f32::from(code);
+                if has_min {
+                    *out += run.offset * f32::from(run.mins[half]);
+                }
             }
         };
         let mut out = out.as_chunks_mut::<BLOCK>().0.iter_mut();
@@ -160,7 +161,7 @@ impl PackedGgml<'_> {
         let Some(form) = self.kind().form() else {
             for (scale, mut bytes) in byte_groups(&panels, index, BLOCK) {
                 let codes = std::array::from_fn(|_| bytes.next().unwrap_or(0));
-                f(Run { codes, scales: [scale; 2], offset: 0.0 });
+                f(Run { codes, scales: [scale; 2], offset: 0.0, mins: [1; 2] });
             }
             return;
         };

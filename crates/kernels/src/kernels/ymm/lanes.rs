@@ -65,6 +65,33 @@ pub(in crate::kernels) fn sub_ints(a: Ints, b: Ints) -> Ints {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
+pub(in crate::kernels) fn add_ints(a: Ints, b: Ints) -> Ints {
+    _mm256_add_epi32(a, b)
+}
+
+/// Products of integers of 32 bits.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(in crate::kernels) fn mul_ints(a: Ints, b: Ints) -> Ints {
+    _mm256_mullo_epi32(a, b)
+}
+
+/// Products of integers of 16 bits.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(in crate::kernels) fn mul_shorts(a: Ints, b: Ints) -> Ints {
+    _mm256_mullo_epi16(a, b)
+}
+
+/// Sums of two products of integers of 16 bits.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(in crate::kernels) fn mul_pairs(a: Ints, b: Ints) -> Ints {
+    _mm256_madd_epi16(a, b)
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
 pub(in crate::kernels) fn times_16(x: Ints) -> Ints {
     _mm256_slli_epi32::<4>(x)
 }
@@ -80,6 +107,13 @@ pub(in crate::kernels) fn over_16(x: Ints) -> Ints {
 #[inline]
 pub(in crate::kernels) fn shift_right_4(bytes: Ints) -> Ints {
     _mm256_srli_epi16::<4>(bytes)
+}
+
+/// Moves bit `from` of each byte to bit 0; bits above its own seven are any.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(in crate::kernels) fn to_bit_0(bytes: Ints, from: usize) -> Ints {
+    _mm256_srl_epi16(bytes, _mm_cvtsi64_si128(from as i64))
 }
 
 /// Moves bit `from` of each byte to bit 4; other bits are any.
@@ -189,8 +223,14 @@ pub(in crate::kernels) fn widen_signed(x: &[u8; LANES]) -> Floats {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
+pub(in crate::kernels) fn widen_bytes(x: &[u8; LANES]) -> Ints {
+    _mm256_cvtepu8_epi32(load_lanes(x))
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
 pub(in crate::kernels) fn widen_unsigned(x: &[u8; LANES]) -> Floats {
-    floats_of(_mm256_cvtepu8_epi32(load_lanes(x)))
+    floats_of(widen_bytes(x))
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -205,6 +245,13 @@ pub(in crate::kernels) fn store(out: &mut [u8; LINE], x: Ints) {
 pub(in crate::kernels) fn store_ints(out: &mut [i32; LANES], x: Ints) {
     // SAFETY: `out` is a vector of writable integers, and `storeu` needs no alignment.
     unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), x) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(in crate::kernels) fn load_ints(x: &[i32; LANES]) -> Ints {
+    // SAFETY: `x` is a vector of readable integers, and `loadu` needs no alignment.
+    unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]

@@ -1,7 +1,10 @@
 //! Blocks as runs of 32 values: integers, their factors and an addend.
 //!
-//! A value of a run is `scale * code + offset`, exactly what [`Ggml::widen`] rounds. Scale and offset are exact in f32:
-//! products of an f16 and an integer of at most eight bits.
+//! A value of a run is `scale * code + min * offset`, exactly what [`Ggml::widen`] rounds. Scale and offset are exact in
+//! f32: products of an f16 and an integer of at most eight bits.
+//!
+//! The halves of a run of [`Ggml::Q2K`] have integers of four bits for factors of the block's scale and minimum. So few
+//! bits leave both integers until the end: codes are multiplied by theirs, and the sums of activations are, too.
 
 use half::bf16;
 
@@ -54,7 +57,7 @@ pub struct Form {
     pub steps: Steps,
     /// The code of the value 0, apart from the offset, if steps are even.
     pub zero: u8,
-    /// Scales of a run: one, or one for each 16 values.
+    /// Scales of a run as floats: one, or one for each 16 values.
     pub n_scales: usize,
     /// Whether runs have an offset.
     pub has_min: bool,
@@ -73,8 +76,8 @@ pub struct Codes {
     pub m: u16,
     /// Factors of `d` for each half; 1 in short blocks.
     pub scales: [i8; 2],
-    /// Factor of `m`.
-    pub min: u8,
+    /// Factors of `m` for each half; 1 in short blocks.
+    pub mins: [u8; 2],
 }
 
 /// A run as int8 weights.
@@ -86,6 +89,8 @@ pub struct Run {
     pub scales: [f32; 2],
     /// Addend of each value.
     pub offset: f32,
+    /// Factors of the addend in the first 16 values and in the others.
+    pub mins: [u8; 2],
 }
 
 impl Ggml {
@@ -108,18 +113,13 @@ impl Ggml {
             Ggml::Q4K => Some(Form { has_min: true, ..long }),
             Ggml::Q5K => Some(Form { bits: 5, has_min: true, ..long }),
             Ggml::Q6K => Some(Form { bits: 6, zero: 32, n_scales: 2, ..long }),
+            Ggml::Q2K => Some(Form { bits: 2, has_min: true, ..long }),
             Ggml::Q3K => Some(Form { zero: 4, n_scales: 2, ..long }),
             Ggml::Iq4Nl => Some(Form { steps: Steps::Nl, ..short }),
             Ggml::Iq4Xs => Some(Form { steps: Steps::Nl, ..long }),
             Ggml::Mxfp4 => Some(Form { steps: Steps::Mxfp4, ..short }),
-            Ggml::Q8_0 | Ggml::Q2K => None,
+            Ggml::Q8_0 => None,
         }
-    }
-
-    /// Whether matrices of this type are multiplied as they are. The halves of a run of [`Ggml::Q2K`] have an offset
-    /// each.
-    pub fn is_multiplied(self) -> bool {
-        self != Ggml::Q2K
     }
 
     /// Bytes of a row of `k` values.
@@ -140,7 +140,7 @@ impl Ggml {
             return self.codes(block, i).run(form);
         }
         let codes = std::array::from_fn(|i| block[2 + i] as i8);
-        Run { codes, scales: [f16_at(block, 0); 2], offset: 0.0 }
+        Run { codes, scales: [f16_at(block, 0); 2], offset: 0.0, mins: [1; 2] }
     }
 
     /// The integers of run `i` of a block.
@@ -149,7 +149,7 @@ impl Ggml {
     /// If packed codes are bytes.
     pub fn codes(self, block: &[u8], i: usize) -> Codes {
         let u16_at = |at: usize| u16::from_le_bytes([block[at], block[at + 1]]);
-        let short = |codes, m| Codes { codes, d: u16_at(0), m, scales: [1; 2], min: 0 };
+        let short = |codes, m| Codes { codes, d: u16_at(0), m, scales: [1; 2], mins: [1; 2] };
         match self {
             Ggml::Q4_0 => short(nibbles(&block[2..]), 0),
             Ggml::Q4_1 => short(nibbles(&block[4..]), u16_at(2)),
@@ -161,30 +161,48 @@ impl Ggml {
                     Ggml::Q4K => k_codes(&block[16..], i, |_| 0),
                     _ => k_codes(&block[48..], i, |l| block[16 + l] >> i & 1),
                 };
-                Codes { codes, d: u16_at(0), m: u16_at(2), scales: [scale as i8; 2], min }
+                Codes {
+                    codes,
+                    d: u16_at(0),
+                    m: u16_at(2),
+                    scales: [scale as i8; 2],
+                    mins: [min; 2],
+                }
+            }
+            Ggml::Q2K => {
+                let factors = [block[2 * i], block[2 * i + 1]];
+                let codes = std::array::from_fn(|l| super::two_bits(&block[16..80], i * RUN + l));
+                let scales = factors.map(|both| (both & 15) as i8);
+                Codes {
+                    codes,
+                    d: u16_at(80),
+                    m: u16_at(82),
+                    scales,
+                    mins: factors.map(|both| both >> 4),
+                }
             }
             Ggml::Q6K => {
                 let scales = [0, 1].map(|half| block[192 + 2 * i + half] as i8);
                 let codes = std::array::from_fn(|l| super::q6_k_code(block, i, l));
-                Codes { codes, d: u16_at(208), m: 0, scales, min: 0 }
+                Codes { codes, d: u16_at(208), m: 0, scales, mins: [1; 2] }
             }
             Ggml::Q3K => {
                 let scales = [0, 1].map(|half| super::q3_k_scale(block, 2 * i + half) - 32);
                 let codes = std::array::from_fn(|l| super::q3_k_code(block, i * RUN + l));
-                Codes { codes, d: u16_at(108), m: 0, scales, min: 0 }
+                Codes { codes, d: u16_at(108), m: 0, scales, mins: [1; 2] }
             }
             Ggml::Iq4Nl => short(nibbles(&block[2..]), 0),
             Ggml::Iq4Xs => {
                 let scales = [super::iq4_xs_scale(block, i) - 32; 2];
                 let codes = nibbles(&block[8 + 16 * i..]);
-                Codes { codes, d: u16_at(0), m: 0, scales, min: 0 }
+                Codes { codes, d: u16_at(0), m: 0, scales, mins: [1; 2] }
             }
             Ggml::Mxfp4 => {
                 // Exact: a power of two, or no number.
                 let d = bf16::from_f32(mxfp4_scale(block[0]) / 2.0);
                 Codes { d: d.to_bits(), ..short(nibbles(&block[1..]), 0) }
             }
-            Ggml::Q8_0 | Ggml::Q2K => unreachable!("packed codes of {} are bytes", self.name()),
+            Ggml::Q8_0 => unreachable!("packed codes of {} are bytes", self.name()),
         }
     }
 }
@@ -192,16 +210,29 @@ impl Ggml {
 impl Codes {
     /// The run of a type of this form.
     pub fn run(&self, form: Form) -> Run {
-        let Codes { codes, d, m, scales, min } = *self;
+        let Codes { codes, d, m, scales, mins } = *self;
+        if form.has_halves() {
+            let factors = scales.map(|scale| scale as u8);
+            let codes = std::array::from_fn(|i| (factors[i / (RUN / 2)] * codes[i]) as i8);
+            return Run { codes, scales: [form.scale(d, 1); 2], offset: form.offset(m, 1), mins };
+        }
         Run {
             codes: codes.map(|code| form.integer(code)),
             scales: scales.map(|scale| form.scale(d, scale)),
-            offset: if form.has_min { form.offset(m, min) } else { 0.0 },
+            offset: if form.has_min { form.offset(m, mins[0]) } else { 0.0 },
+            mins: [1; 2],
         }
     }
 }
 
 impl Form {
+    /// Whether the halves of a run have factors of the block's scale and minimum that stay integers: those of
+    /// [`Ggml::Q2K`].
+    #[inline(always)]
+    pub const fn has_halves(self) -> bool {
+        self.bits == 2
+    }
+
     /// The integer that a code stands for.
     pub fn integer(self, code: u8) -> i8 {
         match self.steps {
@@ -263,13 +294,14 @@ mod tests {
     #[test]
     fn runs_are_the_values_before_they_are_rounded() {
         let mut random = Random(7);
-        for kind in Ggml::ALL.into_iter().filter(|kind| kind.is_multiplied()) {
+        for kind in Ggml::ALL {
             let row = random.blocks(kind, 5);
             let mut wanted = vec![0.0; 5 * kind.len()];
             kind.widen(&row, &mut wanted);
             let values = kind.runs(&row).flat_map(|run| {
                 (0..RUN).map(move |i| {
-                    f64::from(run.scales[i / 16]) * f64::from(run.codes[i]) + f64::from(run.offset)
+                    let offset = f64::from(run.offset) * f64::from(run.mins[i / 16]);
+                    f64::from(run.scales[i / 16]) * f64::from(run.codes[i]) + offset
                 })
             });
             let values: Vec<f32> = values.map(|value| value as f32).collect();

@@ -4,11 +4,6 @@ use super::*;
 use crate::kernels::PackedGgml;
 use crate::quant::{Ggml, GgmlMatrix};
 
-/// Types whose matrices are multiplied as they are.
-fn kinds() -> impl Iterator<Item = Ggml> {
-    Ggml::ALL.into_iter().filter(|kind| kind.is_multiplied())
-}
-
 /// Compares `kernels` with scalar on weights `w` and activations `x`.
 #[track_caller]
 fn check_ggml(kernels: Kernels, layout: Layout, w: GgmlMatrix<'_>, x: &[f32]) {
@@ -34,7 +29,7 @@ fn packed_products_of_gguf_blocks_equal_scalar_in_every_tier() {
     let mut random = Random(41);
     for (tier, layout) in packing() {
         let nr = layout.panel_rows();
-        for kind in kinds() {
+        for kind in Ggml::ALL {
             for k in [1, 2, 3, 9, 10].map(|n| n * kind.len()) {
                 for rows in [1, nr, 2 * nr + 5] {
                     let bytes = random.blocks(kind, rows * k / kind.len());
@@ -59,7 +54,7 @@ fn products_of_gguf_blocks_with_many_rows_equal_scalar_in_every_tier() {
     let mut random = Random(44);
     for (tier, layout) in packing() {
         let nr = layout.panel_rows();
-        for kind in kinds() {
+        for kind in Ggml::ALL {
             for (k, rows) in [(256, nr + 3), (768, nr), (1280, 2 * nr - 1)] {
                 let bytes = random.blocks(kind, rows * k / kind.len());
                 let w = GgmlMatrix::new(kind, &bytes, k).unwrap();
@@ -78,7 +73,7 @@ fn products_of_gguf_blocks_with_many_rows_equal_scalar_in_every_tier() {
 #[test]
 fn extreme_codes_of_gguf_blocks_do_not_saturate() {
     for (tier, layout) in packing() {
-        for kind in kinds() {
+        for kind in Ggml::ALL {
             for code in [0, 0x77, 0x80, 0xff] {
                 let mut bytes = Random(45).blocks(kind, layout.panel_rows());
                 // Scales of blocks are in the first four or last two bytes.
@@ -101,7 +96,7 @@ fn extreme_codes_of_gguf_blocks_do_not_saturate() {
 fn unusual_scales_of_gguf_blocks_do_the_same_in_every_tier() {
     let mut random = Random(46);
     for (tier, layout) in packing() {
-        for kind in kinds() {
+        for kind in Ggml::ALL {
             let (k, rows) = (2 * kind.len(), layout.panel_rows() + 1);
             let bytes: Vec<u8> =
                 (0..rows * kind.row_bytes(k)).map(|_| random.bits() as u8).collect();
@@ -122,7 +117,7 @@ fn unusual_scales_of_gguf_blocks_do_the_same_in_every_tier() {
 fn bytes_of_any_kind_do_the_same_in_every_tier() {
     let mut random = Random(42);
     for (tier, layout) in packing() {
-        for kind in kinds() {
+        for kind in Ggml::ALL {
             let (k, rows) = (2 * kind.len(), layout.panel_rows());
             for _ in 0..20 {
                 let bytes: Vec<u8> =
@@ -138,7 +133,7 @@ fn bytes_of_any_kind_do_the_same_in_every_tier() {
 #[test]
 fn products_of_gguf_blocks_are_those_of_their_values() {
     let mut random = Random(43);
-    for kind in kinds() {
+    for kind in Ggml::ALL {
         let k = 2 * kind.len();
         let bytes = random.blocks(kind, 2);
         let mut values = vec![0.0; k];
