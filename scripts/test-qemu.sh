@@ -32,6 +32,8 @@ begin_steps
 need_tools qemu-aarch64-static:qemu-user-static cc:gcc
 need_cargo
 need_musl aarch64
+# Some tests wait, so more of them than processors run at the same time.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 asked=("$@")
 [ $# -gt 0 ] || asked=("${ALL[@]}")
 read -ra cpus <<<"${LEAP_QEMU_CPUS:-cortex-a53 cortex-a76 max}"

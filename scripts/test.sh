@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The tests of this machine: check.sh, the installer, rings of processes; tests with many cases take a sample of them.
-# --all: all cases and everything else, so also models and tokenizers that other people published (test-real.sh), the tests for aarch64 under QEMU, the static binaries, and
-# emulated boards: a ring of two from power-on, the kernel module. Usage: test.sh [--all]
+# The tests of this machine: check.sh without lints, the installer; tests with many cases take a sample of them.
+# --all: lints, all cases and everything else, so also models and tokenizers that other people published (test-real.sh),
+# the tests for aarch64 under QEMU, the static binaries, and emulated boards: a ring of two from power-on, the kernel
+# module. Usage: test.sh [--all]
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/kernels.sh
@@ -73,9 +74,6 @@ static_binaries() {
 	refuses_pytorch "$STATIC_X86_64"
 }
 
-# With the program that the tests of this machine have built.
-rings() { scripts/test-ring.sh "$TARGET_DIR/debug/leap"; }
-
 # The crates as a registry would get them compile: what they need is in them.
 packed_crates() {
 	local to=$TARGET_DIR/packed crate
@@ -99,12 +97,9 @@ fuzz_targets() {
 
 # Tests on other machines: on three emulated cores, and on emulated boards.
 other_machines() {
-	# Rings wait for their clocks for the most part.
-	beside "rings of processes" rings
-	step "lints: aarch64" clippy_musl aarch64 --locked --all-targets -- -D warnings
-	join_step
-	# The compiler builds a static binary on one core for the most part.
+	# The compiler builds a static binary on one core for the most part, and emulated boards wait.
 	beside "static binaries, boards" static_binaries
+	step "lints: aarch64" clippy_musl aarch64 --locked --lib --bins -- -D warnings
 	scripts/test-qemu.sh
 	join_step
 }
@@ -121,9 +116,7 @@ need_cargo
 scripts/check.sh
 # With the program that the tests have built.
 step "installer" scripts/test-install.sh "$TARGET_DIR/debug/leap"
-if [ -z "$all" ]; then
-	step "rings of processes" rings
-else
+if [ -n "$all" ]; then
 	scripts/test-real.sh "$TARGET_DIR/debug/leap"
 	step "packed crates" packed_crates
 	step "fuzz targets" fuzz_targets

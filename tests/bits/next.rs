@@ -13,6 +13,7 @@ use leap::sampler::argmax;
 use serde_json::Value;
 
 use crate::common::models::{bits, export, folder_of, ids, isas};
+use crate::common::sample;
 
 const CHECKPOINTS: [&str; 2] = ["qwen35-tiny", "qwen35moe-tiny"];
 const CTX_LEN: usize = 128;
@@ -60,7 +61,7 @@ fn chain(of: &mut Transformer, stream: usize, ids: &[u32], n: usize) -> (Vec<u32
 #[test]
 fn guesses_are_as_the_reference() {
     let of_gguf = ["qwen35-tiny/qwen35-tiny-bf16.gguf", "qwen35moe-tiny/qwen35moe-tiny-bf16.gguf"];
-    for checkpoint in CHECKPOINTS.into_iter().chain(of_gguf) {
+    for checkpoint in sample(CHECKPOINTS.into_iter().chain(of_gguf)) {
         let model = export(checkpoint, Weights::F32);
         let text = fs::read_to_string(folder_of(checkpoint).join("guesses.json")).unwrap();
         let golden: Value = serde_json::from_str(&text).unwrap();
@@ -98,7 +99,7 @@ fn texts(model: &Model) -> [Vec<u32>; 2] {
 
 #[test]
 fn guesses_have_the_same_bits_on_every_tier_and_however_texts_are_cut() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let model = export(checkpoint, Weights::Q8 { group: 32 });
         let text = &texts(&model)[0];
         let mut wanted = None;
@@ -118,7 +119,7 @@ fn guesses_have_the_same_bits_on_every_tier_and_however_texts_are_cut() {
 
 #[test]
 fn guesses_have_the_same_bits_in_company_and_behind_rejected_drafts() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let model = export(checkpoint, Weights::Q8 { group: 32 });
         let texts = texts(&model);
         let alone = texts.each_ref().map(|text| {
@@ -157,7 +158,7 @@ fn guesses_have_the_same_bits_in_company_and_behind_rejected_drafts() {
 /// The model's own bits do not depend on the block.
 #[test]
 fn the_block_changes_no_logits() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let model = export(checkpoint, Weights::Q8 { group: 32 });
         let text = &texts(&model)[1];
         let mut with = transformer(&model, (Isa::Scalar, 1), KvKind::F16);

@@ -18,6 +18,7 @@ pub(crate) mod terminal;
 
 use std::env;
 use std::net::Ipv4Addr;
+use std::panic::Location;
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::thread;
@@ -33,6 +34,19 @@ pub(crate) fn leap() -> Command {
 #[allow(dead_code, reason = "every test crate compiles this module; not all have many cases")]
 pub(crate) fn quick() -> bool {
     env::var("LEAP_TEST_QUICK").is_ok_and(|value| value == "1")
+}
+
+/// `cases`, or a third of them if tests should be quick: other ones in each test, and on processors with more tiers.
+#[allow(dead_code, reason = "every test crate compiles this module; not all have many cases")]
+#[track_caller]
+pub(crate) fn sample<T>(cases: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut cases: Vec<T> = cases.into_iter().collect();
+    if quick() {
+        let start = (Location::caller().line() as usize + models::isas().count()) % 3;
+        let start = start % cases.len();
+        cases = cases.into_iter().skip(start).step_by(3).collect();
+    }
+    cases
 }
 
 /// An address of the loopback network that no other test has, in this process or another: all its ports are free.

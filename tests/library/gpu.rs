@@ -1,7 +1,7 @@
 //! Layers on a GPU, or on a program that stands for one: the CPU's bits, whatever is computed where.
 //!
-//! The device is that of `LEAP_TEST_DEVICE`, or Mesa's llvmpipe. Where there is none, the tests pass without having
-//! tried anything, but not in continuous integration.
+//! The device is that of `LEAP_TEST_DEVICE`, or Mesa's llvmpipe if tests need not be quick. Where there is none, the
+//! tests pass without having tried anything, but not in continuous integration.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -18,6 +18,7 @@ use leap::sampler::Sampling;
 use crate::common::folder::Folder;
 use crate::common::jobs::answers;
 use crate::common::models::{CHECKPOINTS, bits, demo, divisible, export};
+use crate::common::quick;
 use crate::common::rings::Recipe;
 
 pub(crate) const INT8: Weights = Weights::Q8 { group: 32 };
@@ -43,7 +44,8 @@ pub(crate) fn device() -> Option<Lent> {
     static KEPT: Mutex<Option<Engine>> = Mutex::new(None);
 
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    let name = std::env::var("LEAP_TEST_DEVICE").unwrap_or_else(|_| "llvmpipe".to_owned());
+    let slow = || (!quick()).then(|| "llvmpipe".to_owned());
+    let name = std::env::var("LEAP_TEST_DEVICE").ok().or_else(slow)?;
     let choice = DeviceChoice::Gpu { name: Some(name.clone()) };
     if kept.is_none() {
         let all = devices();

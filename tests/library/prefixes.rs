@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::common::folder::Folder;
 use crate::common::jobs::answers;
 use crate::common::models::package;
+use crate::common::sample;
 use leap::engine::{Engine, Job, KvKind, KvMemory, Options};
 use leap::internals::model::Model;
 use leap::sampler::Sampling;
@@ -97,7 +98,7 @@ fn a_prompt_goes_on_from_files() {
 #[cfg(feature = "pickle")]
 #[test]
 fn windows_are_in_files_too() {
-    for checkpoint in ["gemma3-tiny", "gptoss-tiny", "mistral-tiny"] {
+    for checkpoint in sample(["gemma3-tiny", "gptoss-tiny", "mistral-tiny"]) {
         let model = crate::common::models::export(checkpoint, leap::format::model::Weights::F32);
         assert!(model.header().sliding_window.is_some_and(|window| window < 60));
         for kv in [KvKind::F32, KvKind::Int8] {
@@ -183,7 +184,7 @@ fn any_texts_go_on_from_files() {
 #[cfg(feature = "pickle")]
 #[test]
 fn any_texts_with_windows_go_on_from_files() {
-    for (checkpoint, seed) in [("gemma3-tiny", 3), ("mistral-tiny", 4)] {
+    for (checkpoint, seed) in sample([("gemma3-tiny", 3), ("mistral-tiny", 4)]) {
         let model = crate::common::models::export(checkpoint, leap::format::model::Weights::F32);
         any_texts(&(Arc::clone(&model), None), &mut { seed });
         any_texts(&(model, Some(KvKind::Int8)), &mut { seed });
@@ -196,7 +197,7 @@ fn pages_of_other_models_are_let_alone() {
     let (model, folder) = (demo(), Folder::new());
     let jobs = [job(&prompt(420, 300, 7))];
     answers(&mut engine(&model, 512, Some((folder.path(), PLENTY))), &jobs);
-    for (kv, n_files) in [(KvKind::F32, 14), (KvKind::Int8, 21)] {
+    for (kv, n_files) in sample([(KvKind::F32, 14), (KvKind::Int8, 21)]) {
         let other = (Arc::clone(&model.0), Some(kv));
         let wanted = answers(&mut engine(&other, 512, None), &jobs);
         for computed in [420, 1] {

@@ -8,6 +8,7 @@ use crate::common::folder::Folder;
 use crate::common::jobs::{Heard, Listener, answers, finish};
 use crate::common::models::{bits, cases, export, export_to, package};
 use crate::common::rings::{Recipe, assert_nothing_lost};
+use crate::common::sample;
 use crate::drafts::{counts, drafted, knowing};
 use crate::scheduler::{below, interrupted};
 use leap::engine::{
@@ -52,7 +53,7 @@ fn int8(checkpoint: &str) -> Arc<Model> {
 
 #[test]
 fn a_prompt_may_be_cut_anywhere() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let (model, prompt) = (int8(checkpoint), long_prompt(checkpoint));
         let logits = |cuts: &mut dyn FnMut() -> usize| -> Vec<u32> {
             let mut engine = engine(&model, 1, 300);
@@ -102,7 +103,7 @@ pub(crate) fn turns(checkpoint: &str) -> Vec<Turn> {
 /// Each turn computes no more than what is new since the end of the last prompt, although another turn came in between.
 #[test]
 fn conversations_that_go_back_are_as_the_reference_and_not_computed_again() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let mut engine = engine(&export(checkpoint, Weights::F32), 1, 64);
         let turns = turns(checkpoint);
         let mut texts: Vec<Vec<u32>> = Vec::new();
@@ -147,7 +148,7 @@ pub(crate) fn fresh(model: &Arc<Model>, jobs: &[Job]) -> Vec<Vec<u32>> {
 
 #[test]
 fn texts_that_begin_alike_share_states() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let model = int8(checkpoint);
         for seed in 1..if crate::common::quick() { 2 } else { 3 } {
             let jobs = jobs(&model, 24, seed);
@@ -171,7 +172,7 @@ fn texts_that_begin_alike_share_states() {
 
 #[test]
 fn logits_of_a_prompt_are_those_of_a_stream() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let (model, prompt) = (int8(checkpoint), &long_prompt(checkpoint)[..70]);
         let mut alone = engine(&model, 1, 128);
         let mut stream = alone.stream().unwrap();
@@ -190,7 +191,7 @@ fn logits_of_a_prompt_are_those_of_a_stream() {
 
 #[test]
 fn drafts_change_nothing() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let model = int8(checkpoint);
         let mut jobs = jobs(&model, 12, 3);
         jobs.iter_mut().for_each(|job| job.n_predict = 40);
@@ -218,7 +219,7 @@ fn drafts_change_nothing() {
 
 #[test]
 fn interrupted_batches_are_run_again() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let model = int8(checkpoint);
         let jobs = jobs(&model, 16, 11);
         let wanted = fresh(&model, &jobs);
@@ -231,7 +232,7 @@ fn interrupted_batches_are_run_again() {
 
 #[test]
 fn rings_go_on_after_interrupted_batches() {
-    for checkpoint in CHECKPOINTS.into_iter().chain(["llama3-tiny"]) {
+    for checkpoint in sample(CHECKPOINTS.into_iter().chain(["llama3-tiny"])) {
         let folder = Folder::new();
         let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
         let model = Arc::new(Model::open(&path).unwrap());
@@ -249,7 +250,7 @@ fn rings_go_on_after_interrupted_batches() {
 /// Pieces of states as boards send them, in frames of any size; wrong ones are refused.
 #[test]
 fn pieces_of_states_are_written_as_they_were_read() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let model = int8(checkpoint);
         let vocab = model.header().vocab_size;
         let made = || {
@@ -313,7 +314,7 @@ fn pieces_of_states_are_written_as_they_were_read() {
 /// States move with their layers, also while drafts are being verified: no text is computed again.
 #[test]
 fn states_move_with_their_layers_amid_answers() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let folder = Folder::new();
         let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
         let model = Arc::new(Model::open(&path).unwrap());
@@ -359,7 +360,7 @@ fn states_move_with_their_layers_amid_answers() {
 /// has drafts at once, and the ones that it has for the text alone.
 #[test]
 fn a_draft_model_follows_rejected_drafts_back() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let model = int8(checkpoint);
         let mut drafter = ModelDrafter::new(engine(&model, 2, 64), false).unwrap();
         let stops = &model.header().stop_ids;
@@ -401,7 +402,7 @@ fn a_draft_model_follows_rejected_drafts_back() {
 
 #[test]
 fn texts_are_the_same_with_drafts_of_a_recurrent_model() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let model = int8(checkpoint);
         let jobs = jobs(&model, 6, 23);
         let wanted = fresh(&model, &jobs);
@@ -418,7 +419,7 @@ fn texts_are_the_same_with_drafts_of_a_recurrent_model() {
 
 #[test]
 fn rings_say_the_same_also_after_their_layers_have_moved() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let folder = Folder::new();
         let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
         let model = Arc::new(Model::open(&path).unwrap());

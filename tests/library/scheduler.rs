@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::common::jobs::{Heard, Listener, alone, assert_same, finish, mixed, prompt, run};
 use crate::common::models::{bits, package};
 use crate::common::rings::Recipe;
+use crate::common::sample;
 use leap::engine::{
     DraftMode, Drafter, Engine, Job, JobId, KvMemory, NgramDrafter, Options, Scheduler, StallLimit,
     StopReason, Wants,
@@ -300,7 +301,7 @@ fn jobs_share_less_memory_than_they_need() {
     let tokenizer = tokenizer();
     let jobs = mixed(&tokenizer);
     let wanted = alone(&mut recipe(1, 64, 64).alone(), &tokenizer, &jobs);
-    for (n_streams, batch, kv_tokens) in [(8, 64, 256), (11, 7, 320)] {
+    for (n_streams, batch, kv_tokens) in sample([(8, 64, 256), (11, 7, 320)]) {
         let mut engine = sharing(n_streams, batch, kv_tokens);
         assert_same(&run(&mut engine, &tokenizer, &jobs), &wanted, "shared memory");
         for seed in if crate::common::quick() { 21..22 } else { 21..25 } {
@@ -372,7 +373,7 @@ fn share_beginnings(model: &Arc<Model>, kv_tokens: usize) {
 #[test]
 fn texts_share_their_beginnings() {
     let model = Arc::new(Model::open(&package("models/demo.bin")).unwrap());
-    for kv_tokens in [256, 1024] {
+    for kv_tokens in sample([256, 1024]) {
         share_beginnings(&model, kv_tokens);
     }
 }
@@ -380,7 +381,7 @@ fn texts_share_their_beginnings() {
 #[cfg(feature = "pickle")]
 #[test]
 fn texts_with_windows_share_their_beginnings() {
-    for checkpoint in ["mistral-tiny", "gemma3-tiny", "gptoss-tiny"] {
+    for checkpoint in sample(["mistral-tiny", "gemma3-tiny", "gptoss-tiny"]) {
         let model = crate::common::models::export(checkpoint, leap::format::model::Weights::F32);
         assert!(model.header().sliding_window.is_some_and(|window| window < 60));
         for kv_tokens in [256, 640] {

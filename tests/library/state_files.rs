@@ -8,6 +8,7 @@ use crate::common::folder::Folder;
 use crate::common::jobs::answers;
 use crate::common::models::{export, export_to};
 use crate::common::rings::Recipe;
+use crate::common::sample;
 use crate::recurrent::CHECKPOINTS;
 use crate::scheduler::below;
 use leap::engine::{Engine, Job, KvKind, KvMemory, Options};
@@ -89,7 +90,7 @@ fn fresh(model: &Arc<Model>, jobs: &[Job]) -> Vec<Vec<u32>> {
 
 #[test]
 fn a_prompt_goes_on_from_the_last_state_in_files() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let (model, folder) = (export(checkpoint, Weights::Q8 { group: 64 }), Folder::new());
         let prompt = |n, n_common, kind| prompt(&model, n, n_common, kind);
         let longer = [prompt(420, TURN, 1), vec![9; 50]].concat();
@@ -131,7 +132,7 @@ fn a_prompt_goes_on_from_the_last_state_in_files() {
 
 #[test]
 fn the_last_state_in_memory_or_files_is_taken() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let (model, folder) = (export(checkpoint, Weights::Q8 { group: 64 }), Folder::new());
         let place = Some((folder.path(), PLENTY));
         let [long, short, turn] = [(420, TURN, 1), (200, SYSTEM, 2), (400, TURN, 3)]
@@ -150,7 +151,7 @@ fn the_last_state_in_memory_or_files_is_taken() {
 
 #[test]
 fn states_that_are_not_what_they_should_be_are_removed() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let (model, folder) = (export(checkpoint, Weights::Q8 { group: 64 }), Folder::new());
         let place = Some((folder.path(), PLENTY));
         let jobs = [job(&prompt(&model, 420, TURN, 1))];
@@ -236,7 +237,7 @@ fn states_of_other_models_are_let_alone() {
 
 #[test]
 fn a_limit_for_one_conversation_holds_the_last_one() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let (model, sizing, folder) =
             (export(checkpoint, Weights::Q8 { group: 64 }), Folder::new(), Folder::new());
         let jobs = [1, 2].map(|kind| job(&prompt(&model, 420, 0, kind)));
@@ -282,7 +283,7 @@ fn any_text(model: &Model, state: &mut u64) -> Job {
 /// Texts with common beginnings, little memory, few files, and many restarts.
 #[test]
 fn any_texts_go_on_from_states_in_files() {
-    for (checkpoint, seed) in CHECKPOINTS.into_iter().zip([11, 12, 13, 14]) {
+    for (checkpoint, seed) in sample(CHECKPOINTS.into_iter().zip([11, 12, 13, 14])) {
         let (model, mut state) = (export(checkpoint, Weights::Q8 { group: 64 }), seed);
         let (folder, sizing) = (Folder::new(), Folder::new());
         let n_jobs = if crate::common::quick() { 10 } else { 24 };
@@ -328,7 +329,7 @@ fn a_state_file_holds_its_own_text_alone() {
 /// Each board keeps its own layers' part of a state.
 #[test]
 fn rings_go_on_from_the_states_that_all_boards_have() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let (folder, kept) = (Folder::new(), Folder::new());
         ["0", "1", "2"].iter().for_each(|board| fs::create_dir(kept.join(board)).unwrap());
         let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
@@ -380,7 +381,7 @@ fn rings_go_on_from_the_states_that_all_boards_have() {
 /// A ring that is cut otherwise after a restart reads the states of layers that stayed with their board.
 #[test]
 fn rings_read_states_of_the_layers_that_they_have() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let (folder, kept) = (Folder::new(), Folder::new());
         ["0", "1"].iter().for_each(|board| fs::create_dir(kept.join(board)).unwrap());
         let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
@@ -409,7 +410,7 @@ fn rings_read_states_of_the_layers_that_they_have() {
 /// An idle ring whose layers move goes on from the states in its memory.
 #[test]
 fn states_in_memory_move_with_the_layers_of_an_idle_ring() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let folder = Folder::new();
         let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
         let model = Model::open(&path).unwrap();
@@ -429,7 +430,7 @@ fn states_in_memory_move_with_the_layers_of_an_idle_ring() {
 /// Texts with common beginnings that several streams of a ring compute, over many restarts.
 #[test]
 fn any_texts_of_rings_go_on_from_states_in_files() {
-    for (checkpoint, seed) in CHECKPOINTS.into_iter().zip([21, 22, 23, 24]) {
+    for (checkpoint, seed) in sample(CHECKPOINTS.into_iter().zip([21, 22, 23, 24])) {
         let (folder, kept, mut state) = (Folder::new(), Folder::new(), seed);
         ["0", "1", "2"].iter().for_each(|board| fs::create_dir(kept.join(board)).unwrap());
         let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });

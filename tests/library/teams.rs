@@ -7,6 +7,7 @@ use crate::common::folder::Folder;
 use crate::common::jobs::{Heard, Listener, answers, finish};
 use crate::common::models::export_to;
 use crate::common::rings::{Recipe, assert_no_setbacks, assert_nothing_lost, lead_alone};
+use crate::common::sample;
 use crate::drafts::{counts, drafted, knowing};
 use crate::recurrent::{CHECKPOINTS, Turn, fresh, jobs, turns};
 use leap::engine::ring::Setbacks;
@@ -29,7 +30,7 @@ fn recipe(folder: &Folder, checkpoint: &str, teams: &[&[u16]]) -> (Recipe, Arc<M
 
 #[test]
 fn texts_of_a_team_share_states_and_pages() {
-    for checkpoint in CHECKPOINTS.into_iter().chain(UNLIKE) {
+    for checkpoint in sample(CHECKPOINTS.into_iter().chain(UNLIKE)) {
         let folder = Folder::new();
         let (recipe, model) = recipe(&folder, checkpoint, &[&[2, 1, 1]]);
         let jobs = jobs(&model, 16, 2);
@@ -49,7 +50,7 @@ fn texts_of_a_team_share_states_and_pages() {
 /// Boards take rejected drafts back, each in its own copy of the states.
 #[test]
 fn drafts_of_a_team_change_nothing() {
-    for checkpoint in CHECKPOINTS.into_iter().chain(UNLIKE) {
+    for checkpoint in sample(CHECKPOINTS.into_iter().chain(UNLIKE)) {
         let folder = Folder::new();
         let (recipe, model) = recipe(&folder, checkpoint, &[&[1, 2]]);
         let mut jobs = jobs(&model, 8, 3);
@@ -71,7 +72,7 @@ fn drafts_of_a_team_change_nothing() {
 /// A team computes no more than what is new since the last turn's prompt.
 #[test]
 fn conversations_of_a_team_go_back_to_states() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let folder = Folder::new();
         let (recipe, _) = recipe(&folder, checkpoint, &[&[1, 1]]);
         let path = export_to(&folder, checkpoint, Weights::F32);
@@ -94,7 +95,7 @@ fn conversations_of_a_team_go_back_to_states() {
 /// The lead goes on alone with whole rows, and computes states again that were kept for the team.
 #[test]
 fn a_team_that_changes_keeps_texts_with_states() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let folder = Folder::new();
         let (recipe, model) = recipe(&folder, checkpoint, &[&[1, 1]]);
         let jobs = jobs(&model, 8, 11);
@@ -121,7 +122,7 @@ fn a_team_that_changes_keeps_texts_with_states() {
 
 #[test]
 fn places_of_a_ring_that_are_teams_have_states() {
-    for checkpoint in CHECKPOINTS {
+    for checkpoint in sample(CHECKPOINTS) {
         let folder = Folder::new();
         let (recipe, model) = recipe(&folder, checkpoint, &[&[1, 2], &[1], &[2, 1]]);
         let jobs = jobs(&model, 8, 5);
