@@ -210,12 +210,14 @@ impl Backend for Local {
     }
 
     fn keep(&mut self, stage: &mut OwnStage, page: &PromptPage<'_>) -> bool {
-        let OwnStage { transformer, prefixes, .. } = stage;
-        prefixes.as_mut().is_none_or(|prefixes| prefixes.keep(transformer, page))
+        let OwnStage { transformer, prefixes, team } = stage;
+        // In a team no board has whole pages.
+        let prefixes = prefixes.as_mut().filter(|_| team.is_none());
+        prefixes.is_none_or(|prefixes| prefixes.keep(transformer, page))
     }
 
-    fn can_read(&mut self, _: &OwnStage) -> bool {
-        true
+    fn can_read(&mut self, stage: &OwnStage) -> bool {
+        stage.team.is_none()
     }
 
     fn read_pages(&mut self, stage: &mut OwnStage, text: Text<'_>, pages: &[PageToRead]) -> usize {

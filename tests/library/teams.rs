@@ -69,6 +69,24 @@ fn drafts_of_a_team_change_nothing() {
     }
 }
 
+/// No board of a team has whole pages.
+#[test]
+fn a_team_keeps_no_pages_in_files() {
+    let (folder, kept) = (Folder::new(), Folder::new());
+    let (recipe, model) = recipe(&folder, "llama3-tiny", &[&[2, 1]]);
+    let recipe = Recipe { prefixes: Some(kept.path().to_owned()), ..recipe };
+    let job = Job { n_predict: 8, ..Job::new((0..300).map(|i| i * 7 % 97 + 3).collect()) };
+    let wanted = (fresh(&model, std::slice::from_ref(&job)).remove(0), 300);
+    for _ in 0..2 {
+        let mut engine = recipe.team_alone();
+        engine.keep_prefixes(kept.path(), 1 << 30).unwrap();
+        let names = kept.names();
+        assert_eq!(answers(&mut engine, std::slice::from_ref(&job)).remove(0), wanted);
+        drop(engine);
+        assert_eq!(kept.names(), names);
+    }
+}
+
 /// A team computes no more than what is new since the last turn's prompt.
 #[test]
 fn conversations_of_a_team_go_back_to_states() {
