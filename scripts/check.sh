@@ -19,10 +19,11 @@ check_recipes() {
 	scripts/check-recipes.py
 }
 
-# Rings and teams, in one process and as processes. They wait for their clocks for the most part.
-boards() {
+# Programs, and rings and teams in one process and as processes. They wait for their clocks for the most part.
+programs_and_boards() {
 	local skipped=()
-	[ "${LEAP_TEST_QUICK:-}" != 1 ] || skipped=(--skip ring_pages:: --skip rows:: --skip strays::)
+	[ "${LEAP_TEST_QUICK:-}" != 1 ] || skipped=(--skip live:: --skip ring_pages:: --skip rows:: --skip strays::)
+	tee_log cargo test --locked --test program
 	RUST_TEST_THREADS=$((3 * $(nproc))) tee_log cargo test --locked --test boards -- "${skipped[@]}"
 	scripts/test-ring.sh "$TARGET_DIR/debug/leap"
 }
@@ -49,8 +50,8 @@ test_step "tests: kernel module, in user space" make -s -C kmod test OUT="$(real
 step "tests: compiling" cargo test --quiet --locked --no-run
 # Some tests wait, so more of them than processors run at the same time.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
-beside "tests: boards that work together" boards
-test_step "tests: this machine" cargo test --locked --lib --bins --test bits --test layering --test library --test no_alloc --test program
+beside "tests: programs, boards that work together" programs_and_boards
+test_step "tests: this machine" cargo test --locked --lib --test bits --test layering --test library --test no_alloc
 test_step "tests: examples in pages of the library" cargo test --locked --doc
 join_step
 # With the program that the tests have built.

@@ -12,7 +12,7 @@
 SAME_EVERYWHERE=(--skip judging:: --skip quantised_families --skip export:: --skip tokenizer:: --skip plan:: --skip pages::
 	--skip forms:: --skip responses:: --skip prefixes:: --skip serve::tools:: --skip floods_of_greetings
 	--skip files_of_llama_cpps)
-ALL=(--lib --bins --test program --test bits -- "${SAME_EVERYWHERE[@]}")
+ALL=(--lib --test program --test bits -- "${SAME_EVERYWHERE[@]}")
 MODULES=(--lib -- kernels:: model:: "${SAME_EVERYWHERE[@]}")
 MODELS=(--test bits -- golden:: "${SAME_EVERYWHERE[@]}" --skip as_the_reference --skip a_stream_behind_its_window
 	--skip do_not_depend_on_batches)
