@@ -38,10 +38,10 @@ pub(super) fn team(value: &str) -> Result<Auto, String> {
     if value == "auto" { Ok(Auto) } else { Err("wanted auto, or a file".to_owned()) }
 }
 
-/// True if a value of `--boards` names a file. A path has a `/`, which no address has; a name without a `/` but
-/// with a dot is a file if it exists.
+/// True if a value of `--boards` names a file. A path has a `/`, which no address has; a name without a `/` is a file if
+/// it exists. The board of such a name can be called with its port.
 fn is_file(value: &str) -> bool {
-    value.contains('/') || (value.contains('.') && Path::new(value).is_file())
+    value.contains('/') || Path::new(value).is_file()
 }
 
 /// Options of a command line that concern its boards.
@@ -296,6 +296,6 @@ mod tests {
     #[test]
     fn a_name_without_a_dot_or_slash_is_a_board() {
         assert!(!is_file("pi") && !is_file("auto") && !is_file("10.0.0.2,10.0.0.3"));
-        assert!(is_file("/no/boards") && is_file("Cargo.toml"));
+        assert!(is_file("/no/boards") && is_file("Cargo.toml") && is_file("LICENSE-MIT"));
     }
 }

@@ -34,7 +34,11 @@ pub(super) fn device(value: &str) -> Result<DeviceChoice, String> {
         "cpu" => Ok(DeviceChoice::Cpu),
         "auto" => Ok(DeviceChoice::Auto),
         "gpu" => Ok(DeviceChoice::Gpu { name: None }),
-        "" => Err("wanted cpu, gpu, auto or part of a device's name".to_owned()),
+        // A digit or two are in the name of any device, but not meant as a part of it.
+        name if name.len() < 3 && name.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err("wanted cpu, gpu, auto or part of a device's name (leap doctor lists them)"
+                .to_owned())
+        }
         name => Ok(DeviceChoice::Gpu { name: Some(name.to_owned()) }),
     }
 }
@@ -46,11 +50,12 @@ pub(super) fn bytes(value: &str) -> Result<u64, String> {
         Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
         Some(b'M' | b'm') => (&text[..text.len() - 1], 20),
         Some(b'G' | b'g') => (&text[..text.len() - 1], 30),
+        Some(b'T' | b't') => (&text[..text.len() - 1], 40),
         _ => (value, 0),
     };
     let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
     bytes.ok_or_else(|| {
-        "wanted a whole number of bytes, or with K, M or G, as in 500M or 2G".to_owned()
+        "wanted a whole number of bytes, or with K, M, G or T, as in 500M or 2G".to_owned()
     })
 }
 

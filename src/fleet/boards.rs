@@ -163,7 +163,9 @@ impl Lines {
         let bare = text.lines().map(|line| line.split('#').next().unwrap_or("").split_whitespace());
         let lines: Vec<Vec<&str>> =
             bare.map(Iterator::collect).filter(|words: &Vec<&str>| !words.is_empty()).collect();
-        let is_share = |words: &[&str]| words.len() == 3 && words[2].parse::<u64>().is_ok();
+        // Numbers of any kind, so that the team's parser can say which are no shares.
+        let is_number = |word: &str| word.trim_end_matches('%').parse::<f64>().is_ok();
+        let is_share = |words: &[&str]| words.len() == 3 && is_number(words[2]);
         if lines.iter().any(|words| words.len() > 2 && !is_share(words)) {
             return Ok(Lines::Layers);
         }
@@ -221,7 +223,10 @@ mod tests {
         );
         let place = "desk 10.0.0.1 0..6\nteam desk 10.0.0.1 40\nteam pi 10.0.0.2";
         assert_eq!(lines(place), Ok(Lines::Layers));
-        assert_eq!(lines("desk 10.0.0.1 40\npi 10.0.0.2"), Ok(Lines::Shares));
+        for share in ["40", "40%", "-1", "1.5"] {
+            let file = format!("desk 10.0.0.1 {share}\npi 10.0.0.2");
+            assert_eq!(lines(&file), Ok(Lines::Shares), "{share}");
+        }
         let called = |list: &str, master: Option<&str>| {
             Ok(Lines::Called { list: list.to_owned(), master: master.map(str::to_owned) })
         };
