@@ -91,9 +91,9 @@ impl Plan {
         let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
         let boards = fleet::parse(text_without_mark(&text))
             .map_err(|what| Failure::Input(format!("{}: {what}", path.display())))?;
-        let is_ring = !self.team && quickest(&boards).len() > 1;
-        if let Some(error) = PlanError::of_ring(&header).filter(|_| is_ring) {
-            return Err(Failure::input(&error));
+        let are_several = quickest(&boards).len() > 1;
+        if let Some(why) = header.why_whole().filter(|_| are_several) {
+            return Err(Failure::input(&PlanError::Whole(why)));
         }
         if self.teams {
             return self.plan_teams(&header, &load, &boards);

@@ -13,6 +13,7 @@ use super::error::EngineError;
 use super::options::Options;
 use super::ready::Engine;
 use crate::export::{Calibration, MatrixId, Moments};
+use crate::format::model::Header;
 use crate::model::{
     Batch, ForwardError, KvKind, Model, Plan, Precision, Share, Span, Stage, Transformer, Wants,
 };
@@ -86,6 +87,17 @@ struct Run<'a> {
     found: Found,
 }
 
+/// Why the layers of a model cannot be run one by one; `None` if they can.
+fn why_not_by_layers(header: &Header) -> Option<&'static str> {
+    match () {
+        () if header.joined_from() < header.n_layers => {
+            Some("its last layers use earlier layers' keys and values")
+        }
+        () if header.layer_inputs() > 0 => Some("each of its layers has an input of its own"),
+        () => header.why_whole(),
+    }
+}
+
 /// Runs `windows`, which are separate texts, through `model` and adds the inputs of its matrices to
 /// `calibration`. `progress` gets the number of finished steps and the number of all. A step is one window in
 /// one layer, or writing a layer's moments. Returns the number of matrices with too few inputs.
@@ -100,7 +112,7 @@ pub fn calibrate(
     mut progress: impl FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<usize, CalibrateError> {
     let n_layers = model.header().n_layers;
-    if let Some(why) = model.header().why_whole() {
+    if let Some(why) = why_not_by_layers(model.header()) {
         return Err(CalibrateError::Whole(why));
     }
     let mut run = Run::new(model, windows, options)?;

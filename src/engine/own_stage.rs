@@ -191,7 +191,7 @@ impl Stage for OwnStage {
 
     fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {
         let Some(team) = &mut self.team else { return self.transformer.classify(precision, bytes) };
-        let n = bytes.len() / (self.transformer.about().header.dim * precision.bytes());
+        let n = bytes.len() / (self.transformer.about().header.row_width() * precision.bytes());
         team.classify(&mut self.transformer, n, (precision, bytes))?;
         Ok(self.transformer.last_logits(n))
     }

@@ -44,12 +44,8 @@ pub(crate) fn gather(
     check_watts(settings, meter.is_some() || settings.figures.milliwatts.is_some())?;
     let caller = caller(settings, shape)?;
     let model = Model::open(path).map_err(PartError::Open)?;
-    let error = match shape {
-        Shape::Team => model.header().why_not_in_rows().map(PlanError::Whole),
-        Shape::Ring => PlanError::of_ring(model.header()),
-    };
-    if let Some(error) = error {
-        return Err(PartError::Load(error));
+    if let Some(why) = model.header().why_whole() {
+        return Err(PartError::Load(PlanError::Whole(why)));
     }
     let sizes = load::sizes(model.header(), options.into());
     let load = load::load(model.header(), &sizes).map_err(PartError::Load)?;

@@ -25,7 +25,7 @@ pub(super) fn info(settings: &Settings, model: &Model, name: &str) -> Result<Rin
     let header = model.header();
     Ok(RingInfo {
         model: model.fingerprint().map_err(PartError::Model)?,
-        dim: header.dim as u32,
+        dim: header.row_width() as u32,
         n_layers: header.n_layers as u32,
         kv_dim: header.kv_dim() as u32,
         vocab_size: header.vocab_size as u32,

@@ -76,7 +76,8 @@ pub(crate) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
         need.ops += ops(header, &tensor);
     }
     let states = plan.state_bytes(header, 0..header.n_layers) as u64;
-    Ok(Load { layers, ends, every: every as u64, states, row_bytes: 4 * header.dim as u64 })
+    let (row_bytes, joined_from) = (4 * header.row_width() as u64, header.joined_from());
+    Ok(Load { layers, ends, every: every as u64, states, row_bytes, joined_from })
 }
 
 /// Operations for one row of activations, in matrices that are multiplied.
@@ -149,7 +150,7 @@ mod tests {
             let weights: u64 = header.tensors().map(|tensor| tensor.bytes).sum();
             assert!(all().map(|need| need.memory).sum::<u64>() > weights, "{shape}");
             assert_eq!(load.states, 0, "{shape}");
-            assert!(load.every > 0 && load.row_bytes == 4 * header.dim as u64);
+            assert!(load.every > 0 && load.row_bytes == 4 * header.row_width() as u64);
         }
         // 1.1 B weights; the embedding is not multiplied.
         let (_, load) = load_of("tinyllama");

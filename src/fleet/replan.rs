@@ -336,6 +336,7 @@ mod tests {
             every: 0,
             states: 0,
             row_bytes: 4,
+            joined_from: 12,
         };
         Planner { load }
     }

@@ -184,7 +184,7 @@ impl<'a> RingBoard<'a> {
         sensors: Sensors,
     ) -> Result<(), PartError> {
         let settings = self.settings;
-        let (dim, wire) = (engine.header().dim as u32, settings.links.wire);
+        let (dim, wire) = (engine.header().row_width() as u32, settings.links.wire);
         let events = Arc::clone(&settings.events);
         let options = RingOptions {
             name: self.seat.place.name.clone(),

@@ -109,8 +109,6 @@ pub enum PlanError {
     TooLarge,
     /// Boards cannot share the model's layers.
     Whole(&'static str),
-    /// Boards of a ring cannot share the model's layers. Those of a team can share their rows.
-    OnlyTeam(&'static str),
 }
 
 impl fmt::Display for PlanError {
@@ -131,26 +129,11 @@ impl fmt::Display for PlanError {
             PlanError::Whole(why) => {
                 write!(f, "several boards cannot share this model's layers: {why}")
             }
-            PlanError::OnlyTeam(why) => write!(
-                f,
-                "boards of a ring cannot share this model's layers: {why}; those of a team can (--team)"
-            ),
         }
     }
 }
 
 impl std::error::Error for PlanError {}
-
-impl PlanError {
-    /// Why boards of a ring cannot share the layers of the model of `header`; `None` if they can.
-    pub(crate) fn of_ring(header: &Header) -> Option<PlanError> {
-        let error = match header.why_not_in_rows() {
-            Some(_) => PlanError::Whole,
-            None => PlanError::OnlyTeam,
-        };
-        header.why_whole().map(error)
-    }
-}
 
 impl Plan {
     /// Checks whether the plan fits the model of `header`.

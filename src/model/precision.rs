@@ -50,6 +50,18 @@ impl Precision {
         }
     }
 
+    /// Reads the hidden states, `[dim]` each, of rows of `width` values.
+    pub(super) fn read_states<'a>(
+        self,
+        bytes: &[u8],
+        width: usize,
+        out: impl Iterator<Item = &'a mut [f32]>,
+    ) {
+        for (row, out) in bytes.chunks_exact(width * self.bytes()).zip(out) {
+            self.read(&row[..out.len() * self.bytes()], out);
+        }
+    }
+
     /// Writes values as little-endian.
     pub fn write(self, values: &[f32], out: &mut [u8]) {
         match self {

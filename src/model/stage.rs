@@ -12,7 +12,7 @@ use crate::format::model::Header;
 /// ([`Transformer`](super::Transformer)), or another device.
 ///
 /// The rows of a batch lie in the device's own memory, in any form. Callers write and read them as
-/// little-endian bytes, `[n, dim]` of a [`Precision`].
+/// little-endian bytes, `[n, row_width]` of a [`Precision`]: see [`Header::row_width`].
 ///
 /// Methods that compute a batch are called once per batch, not once per layer.
 pub trait Stage {

@@ -154,7 +154,7 @@ impl Team {
         if shares.contains(&0) {
             return Err(SharesError::Nothing);
         }
-        if let Some(why) = header.why_not_in_rows() {
+        if let Some(why) = header.why_whole() {
             return Err(SharesError::Model(why));
         }
         let Header { head_dim, n_heads, dim, ffn_dim, vocab_size, .. } = *header;

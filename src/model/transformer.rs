@@ -453,15 +453,23 @@ impl Stage for Transformer {
     }
 
     fn put_rows(&mut self, first: usize, precision: Precision, bytes: &[u8]) {
-        let start = first * self.model.header().dim;
+        let (dim, inputs) = (self.model.header().dim, self.model.header().layer_inputs());
         let (_, buffers) = self.begin(&[]);
-        precision.read(bytes, &mut buffers.x[start..][..bytes.len() / precision.bytes()]);
+        let rows = bytes.chunks_exact((dim + inputs) * precision.bytes());
+        for (row, bytes) in (first..).zip(rows) {
+            let (x, of_layers) = bytes.split_at(dim * precision.bytes());
+            precision.read(x, &mut buffers.x[row * dim..][..dim]);
+            let own = &mut buffers.tables.layer_inputs[row * inputs..][..inputs];
+            precision.read(of_layers, own);
+        }
     }
 
     fn get_row(&mut self, row: usize, precision: Precision, out: &mut [u8]) {
-        let dim = self.model.header().dim;
+        let (dim, inputs) = (self.model.header().dim, self.model.header().layer_inputs());
         let (_, buffers) = self.begin(&[]);
-        precision.write(&buffers.x[row * dim..][..dim], out);
+        let (x, of_layers) = out.split_at_mut(dim * precision.bytes());
+        precision.write(&buffers.x[row * dim..][..dim], x);
+        precision.write(&buffers.tables.layer_inputs[row * inputs..][..inputs], of_layers);
     }
 
     fn change_page(&mut self, change: &PageChange) -> bool {
@@ -570,15 +578,15 @@ impl Stage for Transformer {
 
     fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {
         assert!(self.team.is_none());
-        let dim = self.model.header().dim;
-        let m = bytes.len() / (dim * precision.bytes());
+        let (dim, width) = (self.model.header().dim, self.model.header().row_width());
+        let m = bytes.len() / (width * precision.bytes());
         if m > self.plan.max_logits.min(self.plan.max_batch) {
             return Err(ForwardError::Plan);
         }
         let (pass, buffers) = self.begin(&[]);
         // `x` may hold rows that still have to be sent.
         let x = &mut buffers.delta[..m * dim];
-        precision.read(bytes, x);
+        precision.read_states(bytes, width, x.chunks_exact_mut(dim));
         pass.normalise(x.chunks_exact(dim), buffers.inputs.f32);
         self.classify_rows(m)
     }

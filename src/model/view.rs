@@ -83,10 +83,8 @@ impl Model {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        let is_part = share.layers.len() < self.header().n_layers;
-        if let Some(why) = self.header().why_whole().filter(|_| is_part) {
-            let what = format!("one board must have all layers of this model: {why}");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if let Some(why) = self.header().why_not_alone(&share.layers) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         self.view_of(share)
     }

@@ -70,11 +70,6 @@ mod reference {
         "gemma4moe-tiny",
     ];
 
-    /// The checkpoints whose layers several boards can have, each some of them.
-    pub(crate) fn divisible() -> Vec<&'static str> {
-        FAMILIES.into_iter().filter(|name| *name != "gemma4-tiny").collect()
-    }
-
     /// Files of llama.cpp's converter, beside the checkpoints that they were made of.
     pub(crate) const GGUF_FILES: [&str; 9] = [
         "granite4-tiny/granite4-tiny-bf16.gguf",

@@ -17,7 +17,7 @@ use leap::sampler::Sampling;
 
 use crate::common::folder::Folder;
 use crate::common::jobs::answers;
-use crate::common::models::{CHECKPOINTS, bits, demo, divisible, export};
+use crate::common::models::{CHECKPOINTS, FAMILIES, bits, demo, export};
 use crate::common::quick;
 use crate::common::rings::Recipe;
 
@@ -112,7 +112,7 @@ pub(crate) fn gives_the_cpus_bits(
 #[test]
 fn layers_on_a_gpu_have_the_cpus_bits() {
     let Some(device) = device() else { return };
-    let names = CHECKPOINTS.into_iter().chain(divisible()).filter(|name| *name != "gemma4moe-tiny");
+    let names = CHECKPOINTS.into_iter().chain(FAMILIES).filter(|name| !name.starts_with("gemma4"));
     let models = names.map(|name| export(name, INT8));
     for model in models.filter(|model| !model.header().has_state()) {
         gives_the_cpus_bits(&model, &device, KvKind::F16, &[1, 7, 48, 3]);

@@ -204,7 +204,8 @@ impl RingMaster {
         mut options: RingOptions,
     ) -> Result<RingMaster, NodeError> {
         let StageInfo { plan, header, .. } = stage.about();
-        let sizes = frames::sizes(plan, header.dim, options.wire).ok_or(NodeError::Counts)?;
+        let sizes =
+            frames::sizes(plan, header.row_width(), options.wire).ok_or(NodeError::Counts)?;
         if !crate::ring::fits(&sizes, FRAME_MAX) {
             return Err(NodeError::Width);
         }
@@ -235,7 +236,7 @@ impl RingMaster {
             },
             batch: Batch::with_capacity(plan.max_batch),
             results: Results {
-                returned: Returned::new(n_rows, header.dim, wire),
+                returned: Returned::new(n_rows, header.row_width(), wire),
                 spans: Vec::with_capacity(plan.max_batch),
                 is_taken: false,
             },

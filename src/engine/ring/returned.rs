@@ -18,9 +18,9 @@ pub(super) struct Returned {
 
 impl Returned {
     /// Zeroed room for `n_rows` rows.
-    pub(super) fn new(n_rows: usize, dim: usize, wire: Dtype) -> Returned {
+    pub(super) fn new(n_rows: usize, width: usize, wire: Dtype) -> Returned {
         let precision = frames::precision(wire);
-        let row_bytes = dim * precision.bytes();
+        let row_bytes = width * precision.bytes();
         Returned { precision, row_bytes, bytes: vec![0; n_rows * row_bytes] }
     }
 

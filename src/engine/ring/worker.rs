@@ -106,7 +106,7 @@ pub fn run_worker<S: Stage>(
     let mut n_told = endpoint.notices().len();
     let node = Node::new(endpoint, Some(hello::name(name)))?;
     let StageInfo { header, .. } = host.stage.about();
-    let sizes = (header.dim as u32, header.n_layers as u32);
+    let sizes = (header.row_width() as u32, header.n_layers as u32);
     let wish = options.wish.as_ref().map(|layers| layers.start as u32..layers.end as u32);
     let mut worker = Worker::new((line(host.stage, name), wish), sizes, FRAME_MAX);
     let mut batch: Vec<Span> = Vec::with_capacity(limits.max_batch);

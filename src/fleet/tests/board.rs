@@ -59,7 +59,7 @@ pub(super) fn endpoint(
     let layers = |range: &Range<usize>| range.start as u32..range.end as u32;
     let node = RingInfo {
         model: model.fingerprint().unwrap(),
-        dim: header.dim as u32,
+        dim: header.row_width() as u32,
         n_layers: header.n_layers as u32,
         kv_dim: header.kv_dim() as u32,
         vocab_size: header.vocab_size as u32,

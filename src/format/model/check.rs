@@ -115,9 +115,8 @@ impl Header {
 
     fn check_share(&self) -> Result<(), FormatError> {
         let Some(FileShare { layers, slice, .. }) = &self.share else { return Ok(()) };
-        let why_whole = self.why_whole().filter(|_| layers.len() < self.n_layers);
-        let why_not = self.why_not_in_rows().filter(|_| slice.is_some());
-        if let Some(why) = why_whole.or(why_not) {
+        let why_not_rows = self.why_whole().filter(|_| slice.is_some()).map(str::to_owned);
+        if let Some(why) = self.why_not_alone(layers).or(why_not_rows) {
             return Err(FormatError::Unsupported(format!("a part of a model: {why}")));
         }
         match layers.start < layers.end && layers.end <= self.n_layers {

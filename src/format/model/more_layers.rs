@@ -1,5 +1,7 @@
 //! Sizes of layers that differ from each other, and checks of [`MoreFeatures`].
 
+use std::ops::Range;
+
 use super::features::Experts;
 use super::header::{HEAD_DIM_MAX, Header};
 use super::layer_set::LAYER_SET_MAX;
@@ -93,22 +95,35 @@ impl Header {
         self.kv_layer(layer) == Some(layer)
     }
 
-    /// Why a node cannot have only some layers; `None` if it can.
-    pub fn why_whole(&self) -> Option<&'static str> {
-        let more = &self.features.more;
-        match () {
-            () if more.n_shared_kv > 0 => {
-                Some("its last layers use earlier layers' keys and values")
-            }
-            () if more.layer_input_dim > 0 => Some("each of its layers has an input of its own"),
-            () if self.embedding().is_some() => Some("it computes embeddings"),
-            () => None,
-        }
+    /// Values of a row between two boards: its hidden state, and behind it the inputs of all layers.
+    pub fn row_width(&self) -> usize {
+        self.dim + self.layer_inputs()
     }
 
-    /// Why nodes cannot share the rows of this model's layers; `None` if they can.
-    pub fn why_not_in_rows(&self) -> Option<&'static str> {
+    /// The first of the layers that one board must have together, up to the last: the first whose keys and values later
+    /// layers use. The number of layers if there are none.
+    pub fn joined_from(&self) -> usize {
+        let first_shared = self.n_layers - self.features.more.n_shared_kv.min(self.n_layers);
+        let used = (first_shared..self.n_layers).filter_map(|layer| self.kv_layer(layer));
+        used.min().unwrap_or(self.n_layers)
+    }
+
+    /// Why a node cannot have only a part of the model, some layers or rows of each; `None` if it can.
+    pub fn why_whole(&self) -> Option<&'static str> {
         self.embedding().map(|_| "it computes embeddings")
+    }
+
+    /// Why a node cannot have just `layers`; `None` if it can.
+    pub fn why_not_alone(&self, layers: &Range<usize>) -> Option<String> {
+        let (from, n_layers) = (self.joined_from(), self.n_layers);
+        let is_end = |at: usize| at <= from || at == n_layers;
+        match self.why_whole().filter(|_| layers.len() < n_layers) {
+            Some(why) => Some(format!("one board must have all layers of this model: {why}")),
+            None if is_end(layers.start) && is_end(layers.end) => None,
+            None => Some(format!(
+                "one board must have layers {from}..{n_layers} together, because the last use keys and values of the first"
+            )),
+        }
     }
 
     /// Whether there are further features besides a shared expert and the block behind the last layer.

@@ -102,12 +102,12 @@ impl Transformer {
         if n > self.plan.max_logits.min(self.plan.max_batch) {
             return Err(ForwardError::Plan);
         }
-        let dim = self.model.header().dim;
+        let (dim, width) = (self.model.header().dim, self.model.header().row_width());
         let (pass, buffers) = self.begin(&[]);
         // `x` may hold rows that still have to be sent.
         let x = &mut buffers.delta[..n * dim];
         if let Some((precision, bytes)) = rows {
-            precision.read(bytes, x);
+            precision.read_states(bytes, width, x.chunks_exact_mut(dim));
         }
         in_team(&pass).share(Columns::Rows, x, gather)?;
         pass.normalise(x.chunks_exact(dim), buffers.inputs.f32);

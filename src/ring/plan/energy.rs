@@ -72,7 +72,7 @@ fn of_set(task: &Task<'_>, set: &[Choice], limit_s: Option<f64>) -> Option<Vec<P
         let (own, way) = (task.seconds(board, layers), task.hop(board).1);
         Some((own * price(task, board, idle) + way * idle, own + way))
     };
-    walk(task.n_layers(), set, &cost, |a, b| a + b, limit_s)
+    walk(task, set, &cost, |a, b| a + b, limit_s)
 }
 
 /// The least that a layer takes.

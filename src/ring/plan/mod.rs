@@ -45,6 +45,8 @@ pub(crate) struct Load {
     pub(crate) states: u64,
     /// Bytes of a row between two boards.
     pub(crate) row_bytes: u64,
+    /// The first of the layers that one board must have together, up to the last.
+    pub(crate) joined_from: usize,
 }
 
 /// Goal of a plan.
@@ -192,6 +194,11 @@ impl<'a> Task<'a> {
 
     pub(super) fn n_layers(&self) -> usize {
         self.load.layers.len()
+    }
+
+    /// Whether a board's layers may end before layer `at`, or at the last.
+    pub(super) fn is_end(&self, at: usize) -> bool {
+        at <= self.load.joined_from || at == self.n_layers()
     }
 
     /// First of these layers of a board that its GPU has, and whether it has the classifier too; the layers' end if it

@@ -25,8 +25,9 @@ pub(crate) fn solve(
         })
         .collect();
     let n_forced = boards.iter().filter(|(_, wish)| *wish == Wish::Always).count();
-    if n_forced > task.n_layers() {
-        return Err(NoSplit::Boards { boards: n_forced, layers: task.n_layers() });
+    let most = (1..=task.n_layers()).filter(|end| task.is_end(*end)).count();
+    if n_forced > most {
+        return Err(NoSplit::Boards { boards: n_forced, layers: most });
     }
     let limit_s = min_tokens_per_s.map(|rate| 1.0 / rate);
     if let Objective::Energy = objective
@@ -105,5 +106,5 @@ fn ring(
     };
     // For throughput the limit would bound the slowest board's time, which is minimized anyway.
     let limit_s = limit_s.filter(|_| objective != Objective::Throughput);
-    walk(task.n_layers(), boards, &cost, join, limit_s)
+    walk(task, boards, &cost, join, limit_s)
 }

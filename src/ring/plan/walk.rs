@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Part, Wish};
+use super::{Part, Task, Wish};
 
 /// A way to give the first layers to the first boards.
 #[derive(Clone, Copy)]
@@ -20,15 +20,16 @@ struct Way {
 /// Cost and seconds of layers on a board; `None` if they do not fit.
 type Cost<'c> = dyn Fn(usize, &Range<usize>) -> Option<(f64, f64)> + 'c;
 
-/// The cheapest way to give all layers to boards in their order, each by one of its entries and by its wish.
+/// The cheapest way to give all layers of `task` to boards in their order, each by one of its entries and by its wish.
 /// `join` adds up the cost of two parts. With a limit, the way takes no more seconds than that.
 pub(super) fn walk(
-    n_layers: usize,
+    task: &Task<'_>,
     boards: &[(Range<usize>, Wish)],
     cost: &Cost<'_>,
     join: fn(f64, f64) -> f64,
     limit_s: Option<f64>,
 ) -> Option<Vec<Part>> {
+    let n_layers = task.n_layers();
     let mut ways: Vec<Way> = Vec::new();
     // Those that lead to each number of layers; none leads to none but the beginning.
     let mut reached: Vec<Vec<usize>> = vec![Vec::new(); n_layers + 1];
@@ -49,7 +50,8 @@ pub(super) fn walk(
                 continue;
             }
             for board in entries.clone() {
-                for (end, next) in next.iter_mut().enumerate().skip(start + 1) {
+                let ends = next.iter_mut().enumerate().skip(start + 1);
+                for (end, next) in ends.filter(|(end, _)| task.is_end(*end)) {
                     let Some((own, seconds)) = cost(board, &(start..end)) else { break };
                     for before in &before {
                         let (paid, taken) =

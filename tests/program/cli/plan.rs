@@ -64,25 +64,33 @@ fn a_plan_says_how_many_threads_a_board_is_to_have() {
     run(&[&plan[..], &["--team"]].concat()).succeeds();
 }
 
-/// A board that had only some layers of Gemma 4 would lack the others' keys and values.
+/// The last layers of Gemma 4 E2B use the keys and values of layers 3 and 4.
 #[cfg(feature = "pickle")]
 #[test]
-fn a_model_whose_layers_belong_together_is_for_one_board() {
+fn layers_that_belong_together_are_planned_for_one_board() {
     use crate::common::models::export_to;
     use leap::format::model::Weights;
 
     let folder = Folder::new();
     let model = export_to(&folder, "gemma4-tiny", Weights::F32);
-    let of = |names: &[&str]| {
-        let line = |(i, name): (usize, &&str)| {
-            format!("{name} 127.0.0.1:{} read=10 int8=100 memory=4 rtt=100 wire=100\n", 9711 + i)
+    let ends = |pi: &str| {
+        let figures = "int8=100 memory=4 rtt=1 wire=1000 always";
+        let desk = format!("desk 127.0.0.1:9711 read=10 {figures}\n");
+        let boards =
+            folder.write("boards", format!("{desk}pi 127.0.0.1:9721 read={pi} {figures}\n"));
+        let plan =
+            ["plan", model.to_str().unwrap(), "--boards", boards.to_str().unwrap(), "--json"];
+        let json: Value = serde_json::from_str(&run(&plan).succeeds().out).unwrap();
+        let of = |board: &Value| {
+            [&board["first_layer"], &board["end_layer"]].map(|at| at.as_u64().unwrap())
         };
-        let text: String = names.iter().enumerate().map(line).collect();
-        let boards = folder.write("boards", text);
-        run(&["plan", model.to_str().unwrap(), "--boards", boards.to_str().unwrap()])
+        json["boards"].as_array().unwrap().iter().map(of).collect::<Vec<_>>()
     };
-    of(&["desk"]).succeeds();
-    of(&["desk", "pi"]).fails(3, "those of a team can (--team)");
+    // Alike, each would have half of ten layers.
+    for layers in [ends("10"), ends("1")] {
+        let cut = layers[0][1];
+        assert!((1..=3).contains(&cut) && layers == [[0, cut], [cut, 10]], "{layers:?}");
+    }
 }
 
 #[test]
