@@ -452,7 +452,10 @@ pub(in crate::kernels) fn factors<const PAIRS: usize>(
     strip: usize,
 ) -> [int32x4_t; 2] {
     let both = vmovl_u8(vcreate_u8(u64::from_le_bytes(both[strip / 2])));
-    let both = if strip % 2 == 0 { vget_low_u16(both) } else { vget_high_u16(both) };
+    let both = match strip.is_multiple_of(2) {
+        true => vget_low_u16(both),
+        false => vget_high_u16(both),
+    };
     let both = vmovl_u16(both);
     [vandq_u32(both, vdupq_n_u32(15)), vshrq_n_u32::<4>(both)].map(|x| vreinterpretq_s32_u32(x))
 }
