@@ -375,11 +375,17 @@ mod tests {
 
     #[test]
     fn sizes_are_bytes_or_multiples_of_1024() {
-        let known = [("0", 0), ("77", 77), ("3k", 3 << 10), ("500M", 500 << 20), ("2GiB", 2 << 30)];
-        for (text, wanted) in known {
+        for (text, wanted) in [
+            ("0", 0),
+            ("77", 77),
+            ("3k", 3 << 10),
+            ("500M", 500 << 20),
+            ("2GiB", 2 << 30),
+            ("1T", 1 << 40),
+        ] {
             assert_eq!(bytes(text), Ok(wanted));
         }
-        for text in ["", "G", "-1", "1.5G", "1T", "2 G", "9iB", "99999999999G", "é"] {
+        for text in ["", "G", "-1", "1.5G", "1P", "2 G", "9iB", "99999999999G", "é"] {
             assert!(bytes(text).is_err(), "{text}");
         }
     }
