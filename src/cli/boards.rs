@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_dot_or_slash_is_a_board() {
+    fn a_name_is_a_board_unless_a_file_has_it() {
         assert!(!is_file("pi") && !is_file("auto") && !is_file("10.0.0.2,10.0.0.3"));
         assert!(is_file("/no/boards") && is_file("Cargo.toml") && is_file("LICENSE-MIT"));
     }

@@ -90,8 +90,8 @@ pub enum NoSplit {
     /// The boards have too little memory: the model's need, and their sum. If the sum is enough, no split
     /// fits nevertheless.
     Memory { need: u64, have: u64 },
-    /// More boards have to serve than there are layers.
-    Boards { boards: usize, layers: usize },
+    /// More boards have to serve than can divide the layers.
+    Boards { boards: usize, most: usize },
     /// The watts of this board are not known.
     Watts(String),
     /// No split is so quick: the best there is takes this many microseconds a token.
@@ -111,8 +111,11 @@ impl fmt::Display for NoSplit {
                 f,
                 "no split fits: the boards have memory enough together, but not for whole layers each"
             ),
-            NoSplit::Boards { boards, layers } => {
-                write!(f, "{boards} boards are always to serve, and there are {layers} layers")
+            NoSplit::Boards { boards, most } => {
+                write!(
+                    f,
+                    "{boards} boards are always to serve, and at most {most} can divide the model"
+                )
             }
             NoSplit::Watts(name) => write!(
                 f,

@@ -27,7 +27,7 @@ pub(crate) fn solve(
     let n_forced = boards.iter().filter(|(_, wish)| *wish == Wish::Always).count();
     let most = (1..=task.n_layers()).filter(|end| task.is_end(*end)).count();
     if n_forced > most {
-        return Err(NoSplit::Boards { boards: n_forced, layers: most });
+        return Err(NoSplit::Boards { boards: n_forced, most });
     }
     let limit_s = min_tokens_per_s.map(|rate| 1.0 / rate);
     if let Objective::Energy = objective

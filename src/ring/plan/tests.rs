@@ -76,7 +76,7 @@ fn why_there_is_no_split_is_said() {
     assert_eq!(why, NoSplit::Watts("desk".to_owned()));
     let always = small.clone().map(|board| Board { wish: Wish::Always, ..board });
     let why = best(&load(1), &always, Objective::Latency).unwrap_err();
-    assert_eq!(why, NoSplit::Boards { boards: 2, layers: 1 });
+    assert_eq!(why, NoSplit::Boards { boards: 2, most: 1 });
     let (load, large) = (load(1), [board("desk", 100.0, 10_000, None)]);
     let task = Task::new(&load, &large);
     assert_eq!(
