@@ -180,12 +180,9 @@ impl<'a> SourceTensor<'a> {
     /// # Panics
     /// If the tensor is not int8, there is no such row, or the outputs do not fit.
     pub(in crate::export) fn split_row(&self, row: usize, codes: &mut [u8], scales: &mut [f32]) {
-        assert!(self.is_int8() && row < self.grid[0] && codes.len() == self.grid[1]);
-        // Such tensors are of one piece.
-        let piece = &self.values.pieces[0];
-        let bytes = self.files[piece.file].map.as_bytes();
-        let row = piece.row_bytes(self.values.dtype, bytes, row, codes.len());
-        ggml::split_q8_0(row, codes, scales);
+        assert!(codes.len() == self.grid[1]);
+        let blocks = self.row_blocks(Ggml::Q8_0, row).expect("the tensor is int8");
+        ggml::split_q8_0(blocks, codes, scales);
     }
 
     /// Whether values are stored in blocks of a GGUF file.
