@@ -1,10 +1,11 @@
 //! The tensors of an export, where their values come from, and the blocks they are converted in.
 
+use std::iter;
 use std::ops::Range;
 
 use super::checkpoint::{INT8_GROUP, SourceTensor};
 use super::error::ExportError;
-use crate::format::model::Tensor;
+use crate::format::model::{Encoding, Header, Tensor};
 use crate::quant::{
     Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Ggml, GgmlMatrix, Q8Matrix, QuantError, bcml1,
 };
@@ -44,8 +45,10 @@ pub enum QuantisedRows<'a> {
 pub(super) struct TensorJob<'a> {
     pub(super) tensor: Tensor,
     pub(super) source: SourceTensor<'a>,
-    /// The heads, if each head's RoPE pairs stand as two halves in the source.
-    pub(super) halved_heads: Option<HalvedHeads>,
+    /// Order of the source's rows.
+    pub(super) rows: Order,
+    /// Order of the values in each of the source's rows.
+    pub(super) cols: Order,
     /// Change of each value.
     pub(super) change: Change,
     /// Rows of a panel; 1 if the tensor is not packed.
@@ -53,6 +56,41 @@ pub(super) struct TensorJob<'a> {
     /// Whether the tensor goes to the file. Other tensors give only their checksum, for the fingerprint of the whole
     /// model.
     pub(super) is_held: bool,
+    /// Where the rows are in the file, if other tensors' rows stand between them. Only GGUF files have such tensors.
+    pub(super) runs: Option<Runs>,
+    /// Type of blocks, where it is not that of the header: rows of a GGUF file's tensor with others in blocks.
+    pub(super) stored_as: Option<Ggml>,
+}
+
+/// Rows of a tensor that stand together in a file, and the distance between such runs.
+#[derive(Clone, Copy)]
+pub(super) struct Runs {
+    /// Rows of a run.
+    pub(super) rows: usize,
+    /// Bytes from the start of a run to the start of the next.
+    pub(super) step: u64,
+}
+
+/// Order of rows or values in a source, where a file has another.
+#[derive(Clone, Copy)]
+pub(super) enum Order {
+    /// The file's.
+    Same,
+    /// RoPE pairs stand as two halves of a head.
+    Halved(HalvedHeads),
+    /// Value heads of one key head stand together.
+    Grouped(GroupedHeads),
+}
+
+impl Order {
+    /// Index in the source of `index` of the file.
+    fn source(self, index: usize) -> usize {
+        match self {
+            Order::Same => index,
+            Order::Halved(heads) => heads.source(index),
+            Order::Grouped(heads) => heads.source(index),
+        }
+    }
 }
 
 /// Heads whose RoPE pairs stand as two halves.
@@ -72,6 +110,29 @@ impl HalvedHeads {
             within if within >= rotary => index,
             within => index - within + within % 2 * (rotary / 2) + within / 2,
         }
+    }
+}
+
+/// Value heads of which those of one key head stand together, where a GGUF file has the first ones of all key heads,
+/// then the second ones, and so on.
+#[derive(Clone, Copy)]
+pub(super) struct GroupedHeads {
+    /// Values or rows before the first head.
+    pub(super) start: usize,
+    /// Values or rows of a head.
+    pub(super) width: usize,
+    pub(super) key_heads: usize,
+    pub(super) value_heads: usize,
+}
+
+impl GroupedHeads {
+    /// Index in the source of value or row `index` of the file. Behind the last head, all heads may follow again.
+    fn source(self, index: usize) -> usize {
+        let GroupedHeads { start, width, key_heads, value_heads } = self;
+        let Some(behind) = index.checked_sub(start) else { return index };
+        let head = behind / width % value_heads;
+        let own = head % key_heads * (value_heads / key_heads) + head / key_heads;
+        index - head * width + own * width
     }
 }
 
@@ -117,17 +178,35 @@ pub(super) fn blocks<'a>(jobs: &'a [TensorJob<'a>]) -> impl Iterator<Item = Bloc
 impl TensorJob<'_> {
     /// Rows of a block: whole heads if rows change places, so that a block's values are in one piece, and whole panels.
     pub(super) fn rows_per_block(&self) -> usize {
-        let is_matrix = !self.tensor.id.kind.is_vector();
-        let halved = self.halved_heads.filter(|_| is_matrix);
-        let (heads, panels) = (halved.map_or(1, |halved| halved.width), self.panel_rows);
+        let heads = if let Order::Halved(heads) = self.rows { heads.width } else { 1 };
+        let panels = self.panel_rows;
         let unit = if heads.is_multiple_of(panels) { heads } else { heads * panels };
         unit * (BLOCK_LEN / self.tensor.cols / unit).max(1)
     }
 
     /// The source's row for `row` of the model file.
     pub(super) fn source_row(&self, row: usize) -> usize {
-        let is_matrix = !self.tensor.id.kind.is_vector();
-        self.halved_heads.filter(|_| is_matrix).map_or(row, |halved| halved.source(row))
+        self.rows.source(row)
+    }
+
+    /// Encoding of the tensor in the file of `header`.
+    pub(super) fn encoding(&self, header: &Header) -> Encoding {
+        self.stored_as.map_or_else(|| header.encoding(self.tensor.id), Encoding::Ggml)
+    }
+
+    /// The pieces of `rows` that stand together in the file: how many bytes each takes, and where it begins.
+    pub(super) fn pieces(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+        let Tensor { rows: all, offset, bytes, .. } = self.tensor;
+        let row_bytes = bytes / all as u64;
+        let runs = self.runs.unwrap_or(Runs { rows: all, step: bytes });
+        let firsts =
+            iter::successors(Some(rows.start), move |row| Some((row / runs.rows + 1) * runs.rows));
+        firsts.take_while(move |row| *row < rows.end).map(move |row| {
+            let (run, within) = (row / runs.rows, row % runs.rows);
+            let n = (runs.rows - within).min(rows.end - row);
+            let at = offset + run as u64 * runs.step + within as u64 * row_bytes;
+            (n * row_bytes as usize, at)
+        })
     }
 }
 
@@ -141,14 +220,14 @@ impl Block<'_> {
     #[inline(always)]
     pub(super) fn widen(&self, row: usize, out: &mut [f32]) {
         self.job.source.widen_row(self.job.source_row(row), out);
-        let TensorJob { change, halved_heads, tensor, .. } = self.job;
+        let TensorJob { change, cols, .. } = self.job;
         if *change != Change::NONE {
             out.iter_mut().for_each(|x| *x = change.apply(*x));
         }
-        if let Some(halved) = halved_heads.filter(|_| tensor.id.kind.is_vector()) {
+        if !matches!(cols, Order::Same) {
             let source = out.to_vec();
             for (index, x) in out.iter_mut().enumerate() {
-                *x = source[halved.source(index)];
+                *x = source[cols.source(index)];
             }
         }
     }

@@ -12,7 +12,7 @@ use super::checkpoint::{Checkpoint, SourceTensor};
 use super::config::{self, Config, Extras};
 use super::encoder_names::is_of_head;
 use super::error::ExportError;
-use super::job::{Change, HalvedHeads, Packing, TensorJob};
+use super::job::{Change, HalvedHeads, Order, Packing, TensorJob};
 use super::names::{Naming, Place, ROPE_FACTORS, ROPE_FREQS, is_computable, is_of_seeing_part};
 use super::writer::{self, Converter, ExportProgress};
 use crate::format::ChatTemplate;
@@ -267,10 +267,28 @@ impl ExportPlan {
                 }
                 _ => HalvedHeads { width: header.head_dim, rotary: header.rotary_dim() },
             };
-            let halved_heads = self.naming.has_halved_heads(kind, header).then_some(halved);
+            let order = match self.naming.has_halved_heads(kind, header) {
+                true => Order::Halved(halved),
+                false => Order::Same,
+            };
+            let (rows, cols) = match kind.is_vector() {
+                true => (Order::Same, order),
+                false => (order, Order::Same),
+            };
             let panel_rows = header.packing_of(kind).map_or(1, |packed| packed.panel_rows);
             let change = self.change(kind);
-            Ok(TensorJob { tensor, source, halved_heads, change, panel_rows, is_held: true })
+            let (is_held, runs, stored_as) = (true, None, None);
+            Ok(TensorJob {
+                tensor,
+                source,
+                rows,
+                cols,
+                change,
+                panel_rows,
+                is_held,
+                runs,
+                stored_as,
+            })
         })
     }
 

@@ -20,7 +20,7 @@ use crc32fast::Hasher;
 
 use super::calibration::Calibration;
 use super::error::ExportError;
-use super::job::{Block, Packing, QuantisedRows, TensorJob, blocks};
+use super::job::{Block, Order, Packing, QuantisedRows, TensorJob, blocks};
 use crate::format::FormatError;
 use crate::format::model::{
     Encoding, FileShare, Header, PACKED_ALIGN, Packed, Tensor, fingerprint,
@@ -61,6 +61,8 @@ struct Converted {
     floats_at: u64,
     panels: Vec<u8>,
     panels_at: u64,
+    /// Bytes and places of the block's pieces, if its rows do not all stand together.
+    pieces: Vec<(usize, u64)>,
     crcs: Crcs,
 }
 
@@ -205,13 +207,15 @@ fn verify_gguf(
         return Err(differs("fields"));
     }
     for (job, own) in blocks_of(jobs, blocks) {
-        let Tensor { id, offset, bytes, .. } = job.tensor;
-        let range = offset as usize..(offset + bytes) as usize;
         let crc =
             join(own.iter().map(|crcs| &crcs.codes).chain(own.iter().map(|crcs| &crcs.floats)));
-        let found = file.get(range).map(crc32fast::hash);
-        if found != Some(crc.finalize()) {
-            return Err(differs(&id.to_string()));
+        let mut found = Hasher::new();
+        for (len, at) in job.pieces(0..job.tensor.rows) {
+            let piece = file.get(at as usize..).and_then(|rest| rest.get(..len));
+            found.update(piece.unwrap_or_default());
+        }
+        if found.finalize() != crc.finalize() {
+            return Err(differs(&job.tensor.id.to_string()));
         }
     }
     Ok(())
@@ -335,7 +339,7 @@ impl Work for Quantise<'_, '_> {
     #[inline(always)]
     fn run(self) -> Result<(), ExportError> {
         let Quantise { into, converter, block, row } = self;
-        let encoding = match converter.header.encoding(block.job.tensor.id) {
+        let encoding = match block.job.encoding(converter.header) {
             // They are the same bytes.
             Encoding::Ggml(Ggml::Q4_1) if !block.has_blocks(Ggml::Q4_1) => Encoding::Bcml1,
             encoding => encoding,
@@ -367,6 +371,10 @@ impl Converted {
         self.codes.clear();
         self.floats.clear();
         self.panels.clear();
+        self.pieces.clear();
+        if block.job.runs.is_some() {
+            self.pieces.extend(block.job.pieces(block.rows.clone()));
+        }
         let kind = block.job.tensor.id.kind;
         let encoding = header.encoding(block.job.tensor.id);
         simd::run(Quantise { into: self, converter, block, row })?;
@@ -520,7 +528,9 @@ impl Converted {
         wide: &mut Vec<f32>,
     ) -> Result<(), ExportError> {
         let Tensor { id, rows, cols, .. } = block.job.tensor;
-        if id.kind.is_vector() {
+        // Inputs were measured in the order of the source.
+        let is_measured = matches!(block.job.cols, Order::Same);
+        if id.kind.is_vector() || !is_measured {
             return Ok(());
         }
         let rows_of_one = header.rows_of_one(id.kind).unwrap_or(rows);
@@ -590,8 +600,17 @@ impl Converted {
 
     /// Writes the block to its places and returns the number of bytes.
     fn write(&self, file: &AtomicFile) -> std::io::Result<u64> {
-        let mut bytes = 0;
         let floats: &[u8] = bytemuck::cast_slice(&self.floats);
+        if !self.pieces.is_empty() {
+            let mut rest = if self.codes.is_empty() { floats } else { &self.codes };
+            for (len, at) in &self.pieces {
+                let (piece, others) = rest.split_at(*len);
+                file.write_all_at(piece, *at)?;
+                rest = others;
+            }
+            return Ok(self.pieces.iter().map(|(len, _)| *len as u64).sum());
+        }
+        let mut bytes = 0;
         let parts = match self.panels.is_empty() {
             true => [(&*self.codes, self.codes_at), (floats, self.floats_at)],
             false => [(&*self.panels, self.panels_at), (&[], 0)],

@@ -21,6 +21,7 @@ use self::encoders::{NOMIC_NAMES, bert, nomic};
 use self::gemma4::gemma4;
 use self::granite4::granite4;
 use self::recurrent::*;
+use super::gguf_keys as keys;
 use super::model::Extras;
 use super::settings::Settings;
 use crate::export::error::ExportError;
@@ -48,7 +49,7 @@ pub(super) struct Family {
     /// Base of the RoPE frequencies if a config.json does not say it.
     pub(super) rope_theta: f64,
     configure: Configure,
-    /// Whether LEAP writes this family's GGUF files: each tensor of a model file is a tensor there, or some of its rows.
+    /// Whether LEAP writes this family's GGUF files.
     is_written: bool,
 }
 
@@ -135,7 +136,7 @@ static QWEN3_MOE: Family = Family {
     model_type: "qwen3_moe",
     classes: &["Qwen3MoeForCausalLM"],
     gguf: "qwen3moe",
-    allows: &["num_experts", "num_local_experts", "expert_count", "leading_dense_block_count"],
+    allows: &["num_experts", "num_local_experts", keys::EXPERTS, keys::LEADING_DENSE],
     configure: qwen3_moe,
     ..LIKE_LLAMA
 };
@@ -218,7 +219,7 @@ static PHI3: Family = Family {
     model_type: "phi3",
     classes: &["Phi3ForCausalLM"],
     gguf: "phi3",
-    allows: &["partial_rotary_factor", "rope.dimension_count"],
+    allows: &["partial_rotary_factor", keys::ROTARY_DIM],
     configure: phi3,
     ..LIKE_LLAMA
 };
@@ -228,7 +229,7 @@ static GPT_OSS: Family = Family {
     model_type: "gpt_oss",
     classes: &["GptOssForCausalLM"],
     gguf: "gpt-oss",
-    allows: &["num_local_experts", "expert_count", "mxfp4"],
+    allows: &["num_local_experts", keys::EXPERTS, "mxfp4"],
     rope_theta: 150_000.0,
     configure: gpt_oss,
     ..LIKE_LLAMA
@@ -245,12 +246,11 @@ static GRANITE4: Family = Family {
         "residual_scale",
         "embedding_scale",
         "attention.scale",
-        "attention.head_count_kv",
+        keys::KV_HEADS,
         "num_local_experts",
-        "expert_count",
+        keys::EXPERTS,
     ],
     configure: granite4,
-    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -275,14 +275,13 @@ static GEMMA4: Family = Family {
         "hidden_act",
         "num_experts",
         "proportional",
-        "expert_count",
-        "final_logit_softcapping",
-        "attention.head_count_kv",
+        keys::EXPERTS,
+        keys::LOGIT_CAP,
+        keys::KV_HEADS,
     ],
     defaults: &[("head_dim", 256), ("global_head_dim", 512)],
     rope_theta: 1e6,
     configure: gemma4,
-    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -294,10 +293,9 @@ static LFM2: Family = Family {
     model_type: "lfm2",
     classes: &["Lfm2ForCausalLM"],
     gguf: "lfm2",
-    allows: &["attention.head_count_kv"],
+    allows: &[keys::KV_HEADS],
     rope_theta: 1e6,
     configure: lfm2,
-    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -305,14 +303,8 @@ static LFM2_MOE: Family = Family {
     model_type: "lfm2_moe",
     classes: &["Lfm2MoeForCausalLM"],
     gguf: "lfm2moe",
-    allows: &[
-        "attention.head_count_kv",
-        "num_experts",
-        "expert_count",
-        "leading_dense_block_count",
-    ],
+    allows: &[keys::KV_HEADS, "num_experts", keys::EXPERTS, keys::LEADING_DENSE],
     configure: lfm2_moe,
-    is_written: false,
     ..LFM2
 };
 
@@ -323,13 +315,12 @@ static QWEN35_MOE: Family = Family {
     gguf: "qwen35moe",
     allows: &[
         "partial_rotary_factor",
-        "rope.dimension_count",
+        keys::ROTARY_DIM,
         "num_experts",
-        "expert_count",
+        keys::EXPERTS,
         "expert_shared_count",
     ],
     configure: qwen35_moe,
-    is_written: false,
     ..QWEN35
 };
 
@@ -339,11 +330,10 @@ static QWEN35: Family = Family {
     wrapper: "qwen3_5",
     classes: &["Qwen3_5ForCausalLM"],
     gguf: "qwen35",
-    allows: &["partial_rotary_factor", "rope.dimension_count"],
+    allows: &["partial_rotary_factor", keys::ROTARY_DIM],
     defaults: &[("head_dim", 256)],
     rope_theta: 1e7,
     configure: qwen35,
-    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -395,12 +385,16 @@ impl Family {
         }
     }
 
-    /// The family of a model of `header`. Only Ministral 3 has a temperature.
+    /// The family of a model of `header`. Only Ministral 3 has a temperature, and of two families of one architecture
+    /// the second one has experts.
     fn of_header(header: &Header) -> Option<&'static Family> {
         let is_one = |family: &&Family| family.architecture == header.architecture;
+        let has_experts = |family: &&Family| is_one(family) && family.allows(keys::EXPERTS);
+        let of_mixture =
+            header.features.experts.and_then(|_| FAMILIES.into_iter().find(has_experts));
         match header.features.temperature {
             Some(_) => Some(&MINISTRAL3),
-            None => FAMILIES.into_iter().find(is_one),
+            None => of_mixture.or_else(|| FAMILIES.into_iter().find(is_one)),
         }
     }
 

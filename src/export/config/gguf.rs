@@ -5,6 +5,7 @@ mod rope_freqs;
 
 use super::family::Family;
 use super::gguf_fields::GgufFields;
+use super::gguf_keys as keys;
 use super::model::{Config, Extras, rows};
 use super::settings::{ConfigKind, Fields, Settings};
 use crate::export::checkpoint::Checkpoint;
@@ -28,7 +29,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     let (dims, ffn_dim) = (settings.dims()?, ffn_dim(&fields, family)?);
     let vocab_size = rows(checkpoint, &Naming::Gguf.first(TensorKind::Embedding))?;
     let mut header = dims.header(ffn_dim, vocab_size);
-    for name in ["attention.value_length", "rope.dimension_count"] {
+    for name in [keys::VALUE_DIM, keys::ROTARY_DIM] {
         match fields.size(name)?.filter(|&other| other != header.head_dim) {
             // Of these two, only `rope.dimension_count` is allowed in some family.
             rotary_dim @ Some(_) if family.allows(name) => header.features.rotary_dim = rotary_dim,
@@ -41,7 +42,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     }
     let eps = match family.is_encoder() {
         true => "attention.layer_norm_epsilon",
-        false => "attention.layer_norm_rms_epsilon",
+        false => keys::NORM_EPS,
     };
     header.norm_eps = fields.required_number(eps)? as f32;
     let mut extras = Extras::default();
@@ -64,9 +65,11 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
 /// Width of the feed-forward layers. In a mixture another field has the width: this one may be missing or differ
 /// between layers, and then the result is 1, a placeholder.
 fn ffn_dim(fields: &GgufFields<'_>, family: &Family) -> Result<usize, ExportError> {
-    match family.allows("expert_count") && (fields.is_mixed(FFN) || fields.number(FFN)?.is_none()) {
+    match family.allows(keys::EXPERTS)
+        && (fields.is_mixed(keys::FFN) || fields.number(keys::FFN)?.is_none())
+    {
         true => Ok(1),
-        false => fields.required_size(FFN),
+        false => fields.required_size(keys::FFN),
     }
 }
 
@@ -163,8 +166,6 @@ fn is_windowed_mistral(name: &str) -> bool {
 /// Context length if the file does not say it: the default of a run.
 const CTX: usize = 4096;
 
-const FFN: &str = "feed_forward_length";
-
 /// Refuses variants of the model that LEAP does not compute.
 fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), ExportError> {
     let refuse = |what| Err(fields.unsupported(what));
@@ -172,18 +173,18 @@ fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), Expor
         None | Some("model") => {}
         Some(other) => return refuse(format!("a file of type {}, not a model", excerpt(other))),
     }
-    let is_mixture = fields.unsigned("expert_count")?.unwrap_or(0) > 0;
-    if is_mixture && !family.allows("expert_count") {
-        return refuse(format!("{}: a mixture of experts", fields.key("expert_count")));
+    let is_mixture = fields.unsigned(keys::EXPERTS)?.unwrap_or(0) > 0;
+    if is_mixture && !family.allows(keys::EXPERTS) {
+        return refuse(format!("{}: a mixture of experts", fields.key(keys::EXPERTS)));
     }
     let ones = ["logit_scale", "residual_scale", "embedding_scale", "expert_weights_scale"];
     let zeros = [
         "attention.scale",
         "attention.clamp_kqv",
         "attn_logit_softcapping",
-        "final_logit_softcapping",
+        keys::LOGIT_CAP,
         "expert_shared_count",
-        "leading_dense_block_count",
+        keys::LEADING_DENSE,
         "attention.temperature_scale",
     ];
     for (name, neutral) in
@@ -207,16 +208,17 @@ fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), Expor
         "attention.head_count",
         "attention.head_count_kv",
         "attention.key_length",
-        "attention.value_length",
+        keys::VALUE_DIM,
         "attention.sliding_window",
-        "rope.dimension_count",
+        keys::ROTARY_DIM,
         "rope.freq_base",
-        "expert_count",
-        "expert_used_count",
-        "expert_feed_forward_length",
-        FFN,
+        keys::EXPERTS,
+        keys::ACTIVE_EXPERTS,
+        keys::EXPERT_FFN,
+        keys::FFN,
     ] {
-        let is_needed = (name != FFN || !family.allows("expert_count")) && !family.allows(name);
+        let is_needed =
+            (name != keys::FFN || !family.allows(keys::EXPERTS)) && !family.allows(name);
         if is_needed && fields.is_mixed(name) {
             return refuse(format!("{}: layers that differ", fields.key(name)));
         }

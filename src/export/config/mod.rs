@@ -1,8 +1,10 @@
 //! A checkpoint's configuration files.
 
 mod family;
+mod field_writer;
 mod gguf;
 mod gguf_fields;
+mod gguf_keys;
 mod hugging_face;
 mod json_fields;
 mod meta;

@@ -1,14 +1,20 @@
 //! The fields of the GGUF file that a model becomes: those that [`super::gguf`] reads.
 
+mod layers;
+mod limits;
+
 use super::family::{Family, GRANITE_SCALES, TEMPERATURE, WINDOW_PATTERN, YARN_LOG_MULTIPLIER};
-use super::gguf;
-use super::gguf::rope;
+use super::field_writer::FieldWriter;
+use super::gguf::{self, rope};
+use super::gguf_keys as keys;
 use super::model::Extras;
-use super::settings::{CTX, DIM, HEAD_DIM, HEADS, KV_HEADS, Key, LAYERS, WINDOW};
+use super::settings::{CTX, DIM, HEAD_DIM, HEADS, Key, LAYERS, WINDOW};
 use crate::export::checkpoint::Checkpoint;
 use crate::export::error::ExportError;
 use crate::export::gguf::GgufHead;
-use crate::format::model::{Architecture, Experts, Features, Header, RopeScaling};
+use crate::format::model::{
+    Architecture, DeltaRule, Features, Header, Mixer, RecurrentLayers, RopeScaling,
+};
 
 /// Adds the fields of a model of `header` to `head`.
 ///
@@ -24,55 +30,34 @@ pub(in crate::export) fn write(
         let (name, known) = (Family::name_of(header), Family::written_names());
         format!("a GGUF file of {name}; LEAP writes those of {known}")
     })?;
-    let family = family.in_gguf();
-    head.text("general.architecture", family);
+    limits::check(header, family)?;
+    head.text("general.architecture", family.in_gguf());
     head.text("general.type", "model");
-    let key = |name: &str| format!("{family}.{name}");
-    write_sizes(header, &key, head);
-    head.float(&key("attention.layer_norm_rms_epsilon"), header.norm_eps);
-    let reads_divisors = matches!(
-        header.architecture,
-        Architecture::Llama
-            | Architecture::Mistral
-            | Architecture::Granite
-            | Architecture::Granite4
-    );
-    if matches!(header.rope_scaling, Some(RopeScaling::Llama3 { .. })) && !reads_divisors {
-        // Llama.cpp refuses files of other families with their tensor.
-        let name = Family::name_of(header);
-        return Err(format!("a GGUF file of {name} with Llama 3's RoPE: it cannot say that"));
-    }
-    rope::write(header, &key, head);
+    let fields = &mut FieldWriter::new(family.in_gguf(), head);
+    write_sizes(header, fields);
+    fields.float(keys::NORM_EPS, header.norm_eps);
+    rope::write(header, fields);
     if let Some(window) = header.sliding_window {
-        head.number(&key(name(WINDOW)), window as u32);
-        write_pattern(header, &key, head);
+        fields.number(name(WINDOW), window);
+        write_pattern(header, fields);
     }
     if let Some(temperature) = features.temperature {
-        head.float(&key(TEMPERATURE), temperature.slope);
+        fields.float(TEMPERATURE, temperature.slope);
         // The family's YaRN does not grow.
-        head.float(&key(YARN_LOG_MULTIPLIER), 1.0);
+        fields.float(YARN_LOG_MULTIPLIER, 1.0);
     }
     if matches!(header.architecture, Architecture::Granite | Architecture::Granite4) {
         let attention = features.attention_scale.unwrap_or(0.0);
         let scales =
             [features.embedding_scale, attention, features.residual_scale, extras.logits_divisor];
         let named = GRANITE_SCALES.into_iter().zip(scales);
-        named.for_each(|(name, scale)| head.float(&key(name), scale));
+        named.for_each(|(name, scale)| fields.float(name, scale));
     }
-    let has_divisors = header.rope_scaling == Some(RopeScaling::Divisors);
-    match features.experts {
-        // Llama.cpp wants both of this family's tensors of divisors.
-        None if family == "phi3" && has_divisors && features.long_rope.is_none() => {
-            Err("a GGUF file of LongRoPE without long texts; take a longer --ctx".to_owned())
-        }
-        Some(Experts { is_normalised: false, .. }) => {
-            Err("a GGUF file of experts whose weights do not add up to 1".to_owned())
-        }
-        Some(_) if features.dense.is_some() => {
-            Err("a GGUF file in which only some layers have experts".to_owned())
-        }
-        _ => Ok(()),
-    }
+    layers::write_experts(header, fields);
+    layers::write_recurrent(header, fields);
+    layers::write_next(header, fields);
+    layers::write_two_kinds(header, fields);
+    Ok(())
 }
 
 /// A setting's name in GGUF files.
@@ -80,49 +65,46 @@ fn name(of: Key) -> &'static str {
     of[2]
 }
 
-/// Adds whole numbers. All of them fit a model file's signed fields.
-fn write_sizes(header: &Header, key: &dyn Fn(&str) -> String, head: &mut GgufHead) {
+/// Adds the sizes that all families have.
+fn write_sizes(header: &Header, fields: &mut FieldWriter<'_>) {
+    // Where heads differ, those of layers without a window count, all of whose values may be rotated.
+    let (head_dim, rotary_dim) = match header.features.more.full_heads {
+        Some(full) => (full.head_dim, full.head_dim),
+        None => (header.head_dim, header.rotary_dim()),
+    };
     let sizes = [
-        (name(LAYERS), header.n_layers),
+        (name(LAYERS), header.n_layers_and_next()),
         (name(CTX), header.max_seq_len),
         (name(DIM), header.dim),
-        ("feed_forward_length", header.ffn_dim),
         (name(HEADS), header.n_heads),
-        (name(KV_HEADS), header.n_kv_heads),
-        (name(HEAD_DIM), header.head_dim),
-        ("attention.value_length", header.head_dim),
-        ("rope.dimension_count", header.rotary_dim()),
+        (name(HEAD_DIM), head_dim),
+        (keys::VALUE_DIM, head_dim),
+        (keys::ROTARY_DIM, rotary_dim),
         ("vocab_size", header.vocab_size),
     ];
-    let of_experts = header.features.experts.map(|Experts { n, n_active, .. }| {
-        [
-            ("expert_count", n),
-            ("expert_used_count", n_active),
-            ("expert_feed_forward_length", header.ffn_dim),
-        ]
-    });
-    for (name, size) in sizes.into_iter().chain(of_experts.into_iter().flatten()) {
-        head.number(&key(name), size as u32);
-    }
+    sizes.into_iter().for_each(|(name, size)| fields.number(name, size));
+    fields.sizes(keys::FFN, &layers::ffn_dims(header));
+    fields.sizes(keys::KV_HEADS, &layers::kv_heads(header));
 }
 
 /// Adds which layers have a window, if that is not the family's usual rule: some layers at equal distances have none.
-fn write_pattern(header: &Header, key: &dyn Fn(&str) -> String, head: &mut GgufHead) {
+fn write_pattern(header: &Header, fields: &mut FieldWriter<'_>) {
+    let is_windowed = |layer: usize| !header.features.full_layers.contains(layer);
+    let flags: Vec<bool> = (0..header.n_layers).map(is_windowed).collect();
     let usual = match header.architecture {
         Architecture::Gemma3 => 6,
         Architecture::GptOss => 2,
+        Architecture::Gemma4 => return fields.flags(WINDOW_PATTERN, &flags),
         _ => return,
     };
-    let is_windowed = |layer: usize| !header.features.full_layers.contains(layer);
-    let flags: Vec<bool> = (0..header.n_layers).map(is_windowed).collect();
     let has_period =
         |n: &usize| flags.iter().enumerate().all(|(i, is)| *is != (i + 1).is_multiple_of(*n));
     if has_period(&usual) {
         return;
     }
     match (1..=header.n_layers).find(has_period) {
-        Some(period) => head.number(&key(WINDOW_PATTERN), period as u32),
-        None => head.flags(&key(WINDOW_PATTERN), &flags),
+        Some(period) => fields.number(WINDOW_PATTERN, period),
+        None => fields.flags(WINDOW_PATTERN, &flags),
     }
 }
 
@@ -145,7 +127,8 @@ pub(in crate::export) fn check(
         let local_theta = of.features.local_theta.map(|theta| f64::from(theta as f32));
         // Compared above.
         let (rope_magnitude, full_layers) = (1.0, Default::default());
-        Features { local_theta, rope_magnitude, full_layers, ..of.features.clone() }
+        let recurrent = of.features.recurrent.map(as_written);
+        Features { local_theta, rope_magnitude, full_layers, recurrent, ..of.features.clone() }
     };
     let differs = [
         ("sizes", sizes(there) != sizes(header)),
@@ -169,6 +152,15 @@ pub(in crate::export) fn check(
         }
         None => Ok(()),
     }
+}
+
+/// The recurrent layers as a GGUF file has them, whose value heads have an order of their own.
+fn as_written(of: RecurrentLayers) -> RecurrentLayers {
+    let mixer = match of.mixer {
+        Mixer::DeltaRule(rule) => Mixer::DeltaRule(DeltaRule { is_tiled: true, ..rule }),
+        other => other,
+    };
+    RecurrentLayers { mixer, ..of }
 }
 
 /// Whether two models rotate alike, up to the precision of a GGUF file.

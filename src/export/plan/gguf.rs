@@ -1,6 +1,7 @@
 //! Finds a place in a GGUF file for every tensor of a checkpoint.
 
-use std::collections::HashMap;
+mod place;
+
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -9,11 +10,10 @@ use crate::export::checkpoint::Checkpoint;
 use crate::export::config;
 use crate::export::error::ExportError;
 use crate::export::gguf::{F32, Gguf, GgufHead};
-use crate::export::job::{Change, TensorJob};
-use crate::export::names::{Naming, Place};
+use crate::export::job::TensorJob;
 use crate::export::tokenizer;
 use crate::export::writer::{self, Converter, ExportProgress, GgufFrame};
-use crate::format::model::{Encoding, Header, TensorId, TensorRole, Weights};
+use crate::format::model::{Header, Mixer, TensorId, TensorKind, TensorRole, Weights};
 use crate::format::tokenizer::TokenizerFile;
 use crate::quant::Ggml;
 
@@ -76,6 +76,7 @@ impl ExportPlan {
             let kind = |TensorId { kind, .. }: TensorId| {
                 Ok::<Ggml, ExportError>(match kind.role() {
                     TensorRole::Embedding | TensorRole::Classifier => Ggml::Q8_0,
+                    _ if self.has_controls(kind) => Ggml::Q8_0,
                     _ => of(self.header.shape(kind).1),
                 })
             };
@@ -91,6 +92,14 @@ impl ExportPlan {
             }),
         };
         Header { weights: Weights::Ggml, ggml, ..self.header.clone() }
+    }
+
+    /// Whether the GGUF file's tensor of matrices of `kind` also has the rows that steer a recurrent layer's state.
+    /// Model files have these as f32.
+    fn has_controls(&self, kind: TensorKind) -> bool {
+        let mixer = self.header.features.recurrent.map(|recurrent| recurrent.mixer);
+        matches!(mixer, Some(Mixer::StateSpace(_)))
+            && matches!(kind, TensorKind::MixIn | TensorKind::MixGate)
     }
 
     /// Adds all fields.
@@ -124,60 +133,11 @@ impl ExportPlan {
             head.number("general.quantization_version", 2);
         }
         match tokenizer {
-            Some(file) => tokenizer::write_gguf(file, (header.bos, &header.stop_ids), head),
+            Some(file) => tokenizer::write_gguf(file, header, head),
             None => {
                 head.text("tokenizer.ggml.model", "none");
                 Ok(())
             }
         }
-    }
-
-    /// Gives the jobs their places in the data of a GGUF file, and adds its tensors to `head`. Their values get the
-    /// order that such a file of this family has.
-    fn place_in_gguf(
-        &self,
-        header: &Header,
-        jobs: &mut [TensorJob<'_>],
-        head: &mut GgufHead,
-    ) -> Result<(), ExportError> {
-        let mut offsets = HashMap::new();
-        for TensorJob { tensor, halved_heads, change, .. } in jobs {
-            let (id, cols) = (tensor.id, tensor.cols);
-            let (row_bytes, kind) = match header.encoding(id) {
-                Encoding::Ggml(kind) => (kind.row_bytes(cols), kind.id()),
-                _ => (size_of::<f32>() * cols, F32),
-            };
-            let (name, first, rows) = match Naming::Gguf.place(id, header) {
-                Place::Whole(name) => (name, 0, tensor.rows),
-                Place::Rows(name, own, all) => (name, own.start, all),
-                place => {
-                    let (name, path) = (place.names().concat(), self.config_path.clone());
-                    let what = format!("a GGUF file with the tensor {name}");
-                    return Err(ExportError::Unsupported { path, what });
-                }
-            };
-            let shape = match header.rows_of_one(id.kind) {
-                Some(_) if id.kind.is_vector() => {
-                    vec![cols / header.n_ffns(), header.n_ffns()]
-                }
-                Some(of_one) => vec![cols, of_one, rows / of_one],
-                None if id.kind.is_vector() => vec![cols],
-                None => vec![cols, rows],
-            };
-            let bytes = (rows * row_bytes) as u64;
-            let mut add = |name: &String| head.tensor(name, (&shape, kind), bytes);
-            let start = *offsets.entry(name).or_insert_with_key(&mut add);
-            tensor.offset = start + (first * row_bytes) as u64;
-            tensor.bytes = (tensor.rows * row_bytes) as u64;
-            if Naming::Gguf.has_halved_heads(id.kind, header) {
-                // They stand so in each checkpoint of such a family.
-                *halved_heads = None;
-            }
-            // The divisor of the logits is a field.
-            if let Change::Linear { divisor, .. } = change {
-                *divisor = 1.0;
-            }
-        }
-        Ok(())
     }
 }

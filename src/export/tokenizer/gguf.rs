@@ -6,7 +6,9 @@ use std::path::Path;
 
 use super::draft::Draft;
 use super::error::ImportError;
-use super::gguf_names::{DEFAULT, MERGES, Named, SCORES, SPLITTERS, TOKENS, TYPES};
+use super::gguf_names::{
+    DEFAULT, LISTED_MODEL, MERGES, Named, SCORES, SPLITTERS, TOKENS, TYPES, listed_flags,
+};
 use super::hf_json::{self, split_at_space};
 use super::sentencepiece;
 use super::settings::Settings;
@@ -63,7 +65,7 @@ fn draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     match gguf.text("tokenizer.ggml.model")? {
         Some("llama") => sentencepiece_draft(gguf),
         Some("gpt2") => byte_level_draft(gguf),
-        Some("gemma4") => gemma4_draft(gguf),
+        Some(LISTED_MODEL) => gemma4_draft(gguf),
         Some("bert") => {
             let entries = entries(gguf)?;
             wordpiece::of_gguf(
@@ -199,12 +201,8 @@ fn gemma4_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
         _ => sentencepiece::token(&text, score, kind),
     };
     let tokens = entries.into_iter().map(token).collect();
-    let flags = TokenizerFlags {
-        byte_fallback: true,
-        split_at_user_defined: true,
-        dummy_prefix: gguf.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(false),
-        ..TokenizerFlags::default()
-    };
+    let dummy_prefix = gguf.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(false);
+    let flags = TokenizerFlags { dummy_prefix, ..listed_flags() };
     let mut draft = Draft::new(TokenizerKind::SentencePiece, flags, tokens);
     hf_json::take_merges(&mut draft, &merges)?;
     draft.stop_ids.extend(draft.find("<eos>"));
@@ -222,15 +220,19 @@ fn mark_unmerged(entries: &mut [Entry<'_>], merges: &[(&str, &str)]) {
         if !matches!(entry.kind, TokenKind::Normal | TokenKind::UserDefined) {
             continue;
         }
-        let is_run = |unit: &str| !text.is_empty() && text.replace(unit, "").is_empty();
-        let is_spaces = is_run(SPACE_MARK) && text != SPACE_MARK;
-        if is_spaces || is_run("\n") || is_run("\t") {
+        if is_run(text) {
             entry.kind = TokenKind::UserDefined;
         } else if text.chars().nth(1).is_some() && !made.contains(text) {
             let is_marker = text.starts_with("<|") || text.ends_with("|>");
             entry.kind = if is_marker { TokenKind::Control } else { TokenKind::UserDefined };
         }
     }
+}
+
+/// Whether a token is a run of line breaks, of tabs, or of several spaces.
+pub(super) fn is_run(text: &str) -> bool {
+    let is_run = |unit: &str| !text.is_empty() && text.replace(unit, "").is_empty();
+    is_run("\n") || is_run("\t") || (is_run(SPACE_MARK) && text != SPACE_MARK)
 }
 
 /// Marks raw bytes. A byte without a piece such as `<0x0A>` may be a piece itself, which llama.cpp looks for next.

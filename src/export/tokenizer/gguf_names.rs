@@ -1,11 +1,19 @@
 //! Names that GGUF files have for parts of a tokenizer.
 
-use crate::format::tokenizer::{Splitter, TokenizerFile};
+use crate::format::tokenizer::{Splitter, TokenizerFile, TokenizerFlags};
 
 pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
 pub(super) const SCORES: &str = "tokenizer.ggml.scores";
 pub(super) const TYPES: &str = "tokenizer.ggml.token_type";
 pub(super) const MERGES: &str = "tokenizer.ggml.merges";
+
+/// The kind of tokenizer whose pieces merge in the order of a list, Gemma 4's.
+pub(super) const LISTED_MODEL: &str = "gemma4";
+
+/// Flags of such a tokenizer.
+pub(super) fn listed_flags() -> TokenizerFlags {
+    TokenizerFlags { byte_fallback: true, split_at_user_defined: true, ..TokenizerFlags::default() }
+}
 
 /// A splitter, its names in llama.cpp, and the settings that go with these names.
 pub(super) struct Named {

@@ -2,43 +2,50 @@
 
 use std::collections::HashMap;
 
-use super::gguf_names::{MERGES, SCORES, TOKENS, TYPES, splitter_of};
+use super::gguf::is_run;
+use super::gguf_names::{LISTED_MODEL, MERGES, SCORES, TOKENS, TYPES, listed_flags, splitter_of};
 use super::hf_json::byte_of;
 use crate::export::gguf::GgufHead;
+use crate::format::model::{Architecture, Header};
 use crate::format::tokenizer::{
-    Merges, SPACE_MARK, TokenKind, TokenizerFile, TokenizerKind, byte_piece,
+    Merges, SPACE_MARK, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, byte_piece,
 };
 
 /// Names of ids that end a text; a GGUF file has room for one of each.
 const ENDS: [&str; 3] = ["eos", "eot", "eom"];
 
-/// Adds the tokenizer `file` to `head`. The ids that begin and end texts are those of the tokenizer, then those of the
-/// model.
+/// Adds the tokenizer `file` of the model of `header` to `head`. The ids that begin and end texts are those of the
+/// tokenizer, then those of the model.
 ///
 /// # Errors
 /// Says what GGUF files cannot say.
 pub(in crate::export) fn write(
     file: &TokenizerFile,
-    (bos, stop_ids): (Option<u32>, &[u32]),
+    header: &Header,
     head: &mut GgufHead,
 ) -> Result<(), String> {
+    let is_listed = is_listed(file, header);
     match file.kind {
         TokenizerKind::ByteLevel => write_byte_level(file, head)?,
-        TokenizerKind::SentencePiece => write_sentencepiece(file, head)?,
+        TokenizerKind::SentencePiece if is_listed => write_listed(file, head)?,
+        TokenizerKind::SentencePiece => write_sentencepiece(file, head),
         TokenizerKind::WordPiece => return Err("a GGUF file of a WordPiece tokenizer".to_owned()),
     }
     let key = |name: &str| format!("tokenizer.ggml.{name}");
-    let kinds: Vec<i32> = file.vocab.iter().map(|(_, text, kind)| number(text, kind)).collect();
-    head.numbers(TYPES, &kinds);
+    let kind = |(_, text, kind): (u32, &[u8], TokenKind)| match is_listed && is_merged(text, kind) {
+        true => number(text, TokenKind::Normal),
+        false => number(text, kind),
+    };
+    head.numbers(TYPES, &file.vocab.iter().map(kind).collect::<Vec<i32>>());
     let own = file.chat_texts.own.as_ref();
     // The template names a token, even if texts do not begin with it.
     let named = || own.and_then(|own| file.vocab.find(own.bos.as_bytes()));
-    if let Some(bos) = file.bos.or(bos).or_else(named) {
+    if let Some(bos) = file.bos.or(header.bos).or_else(named) {
         head.number(&key("bos_token_id"), bos);
     }
     head.flag(&key("add_bos_token"), file.bos.is_some());
     let mut ends: Vec<u32> = Vec::new();
-    for id in file.stop_ids.iter().chain(stop_ids) {
+    for id in file.stop_ids.iter().chain(&header.stop_ids) {
         if !ends.contains(id) {
             ends.push(*id);
         }
@@ -82,26 +89,63 @@ fn texts(file: &TokenizerFile, text: impl Fn(&[u8], TokenKind) -> Vec<u8>) -> Ve
     file.vocab.iter().map(token).collect()
 }
 
-fn write_sentencepiece(file: &TokenizerFile, head: &mut GgufHead) -> Result<(), String> {
-    if let Merges::Listed(_) = file.merges {
-        let what = "a GGUF file of pieces that merge in the order of a list, and not of scores";
+/// Whether the file has a list of merges in place of scores: where scores cannot say the same, and for Gemma 4, for
+/// which llama.cpp has this kind.
+fn is_listed(file: &TokenizerFile, header: &Header) -> bool {
+    let is_of_gemma4 =
+        header.architecture == Architecture::Gemma4 && flags_of_merging(file) == listed_flags();
+    let is_list = matches!(file.merges, Merges::Listed(_)) || is_of_gemma4;
+    file.kind == TokenizerKind::SentencePiece && is_list
+}
+
+/// The flags that decide which pieces a text becomes.
+fn flags_of_merging(file: &TokenizerFile) -> TokenizerFlags {
+    let (chat_without_bos, system_in_last_turn) = (false, false);
+    TokenizerFlags { chat_without_bos, system_in_last_turn, separate_unknowns: false, ..file.flags }
+}
+
+/// Whether merges make a token: also runs of spaces and line breaks.
+fn is_merged(text: &[u8], kind: TokenKind) -> bool {
+    let is_run = || str::from_utf8(&marked(text)).is_ok_and(is_run);
+    kind == TokenKind::Normal || (kind == TokenKind::UserDefined && is_run())
+}
+
+/// The text of a piece, with marks for spaces.
+fn marked(text: &[u8]) -> Vec<u8> {
+    match str::from_utf8(text) {
+        Ok(text) => text.replace(' ', SPACE_MARK).into_bytes(),
+        Err(_) => text.to_vec(),
+    }
+}
+
+/// Adds pieces that merge in the order of a list, those of Gemma 4.
+fn write_listed(file: &TokenizerFile, head: &mut GgufHead) -> Result<(), String> {
+    if flags_of_merging(file) != listed_flags() {
+        let what = "a GGUF file of pieces that merge in the order of a list, but not as Gemma 4's";
         return Err(what.to_owned());
     }
+    head.text("tokenizer.ggml.model", LISTED_MODEL);
+    head.texts(TOKENS, &texts(file, |text, _| marked(text)));
+    let token = |id: u32| marked(file.vocab.get(id).unwrap_or_default());
+    let pair = |(left, right): (u32, u32)| [token(left), vec![b' '], token(right)].concat();
+    head.texts(MERGES, &merges(file, is_merged).into_iter().map(pair).collect::<Vec<_>>());
+    head.flag("tokenizer.ggml.add_space_prefix", false);
+    Ok(())
+}
+
+fn write_sentencepiece(file: &TokenizerFile, head: &mut GgufHead) {
     head.text("tokenizer.ggml.model", "llama");
     head.text("tokenizer.ggml.pre", "default");
-    let marked = |text: &[u8], kind| match (kind, str::from_utf8(text)) {
+    let text = |text: &[u8], kind| match kind {
         // Found in texts as they stand, before spaces get their marks.
-        (TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined, _) | (_, Err(_)) => {
-            text.to_vec()
-        }
-        (_, Ok(text)) => text.replace(' ', SPACE_MARK).into_bytes(),
+        TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined => text.to_vec(),
+        _ => marked(text),
     };
-    head.texts(TOKENS, &texts(file, marked));
+    head.texts(TOKENS, &texts(file, text));
     let score = |(id, ..): (u32, &[u8], TokenKind)| file.vocab.score(id).unwrap_or_default();
     head.floats(SCORES, &file.vocab.iter().map(score).collect::<Vec<f32>>());
     head.flag("tokenizer.ggml.add_space_prefix", file.flags.dummy_prefix);
     head.flag("tokenizer.ggml.remove_extra_whitespaces", file.flags.remove_extra_spaces);
-    Ok(())
 }
 
 fn write_byte_level(file: &TokenizerFile, head: &mut GgufHead) -> Result<(), String> {
@@ -121,7 +165,8 @@ fn write_byte_level(file: &TokenizerFile, head: &mut GgufHead) -> Result<(), Str
     head.texts(TOKENS, &texts(file, text));
     let token = |id: u32| written(file.vocab.get(id).unwrap_or_default());
     let pair = |(left, right): (u32, u32)| format!("{} {}", token(left), token(right)).into_bytes();
-    head.texts(MERGES, &merges(file).into_iter().map(pair).collect::<Vec<_>>());
+    let is_normal = |_: &[u8], kind| kind == TokenKind::Normal;
+    head.texts(MERGES, &merges(file, is_normal).into_iter().map(pair).collect::<Vec<_>>());
     Ok(())
 }
 
@@ -136,14 +181,15 @@ fn alphabet() -> [char; 256] {
     alphabet
 }
 
-/// The pairs that merge, in their order. Where scores decide, they are all pairs that together are a token.
-fn merges(file: &TokenizerFile) -> Vec<(u32, u32)> {
+/// The pairs that merge, in their order. Where scores decide, they are all pairs that together are a token; `is_merged`
+/// says which tokens count.
+fn merges(file: &TokenizerFile, is_merged: impl Fn(&[u8], TokenKind) -> bool) -> Vec<(u32, u32)> {
     if let Merges::Listed(pairs) = &file.merges {
         return pairs.clone();
     }
-    let normal = || file.vocab.iter().filter(|(.., kind)| *kind == TokenKind::Normal);
-    let ids: HashMap<&[u8], u32> = normal().map(|(id, text, _)| (text, id)).collect();
-    let mut made: Vec<(u32, &[u8])> = normal().map(|(id, text, _)| (id, text)).collect();
+    let tokens = || file.vocab.iter().filter(|(_, text, kind)| is_merged(text, *kind));
+    let ids: HashMap<&[u8], u32> = tokens().map(|(id, text, _)| (text, id)).collect();
+    let mut made: Vec<(u32, &[u8])> = tokens().map(|(id, text, _)| (id, text)).collect();
     let score = |id: u32| file.vocab.score(id).unwrap_or_default();
     // Stable: equal scores stay in the order of ids.
     made.sort_by(|(one, _), (other, _)| score(*other).total_cmp(&score(*one)));

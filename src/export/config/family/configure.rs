@@ -1,5 +1,6 @@
 //! The settings that each family takes from its configurations.
 
+use crate::export::config::gguf_keys as keys;
 use crate::export::config::model::Extras;
 use crate::export::config::settings::Settings;
 use crate::export::error::ExportError;
@@ -79,7 +80,7 @@ pub(super) fn qwen3_moe(
     };
     let dense_ffn_dim = header.ffn_dim;
     let [n, width, normalises] = match settings.is_gguf() {
-        true => ["expert_count", "expert_feed_forward_length", "expert_weights_norm"],
+        true => [keys::EXPERTS, keys::EXPERT_FFN, "expert_weights_norm"],
         false => ["num_experts", "moe_intermediate_size", "norm_topk_prob"],
     };
     // Name of the setting from version 5 of transformers on.
@@ -91,7 +92,7 @@ pub(super) fn qwen3_moe(
     header.ffn_dim = fields.required_size(width)?;
     header.features.experts = Some(Experts {
         n: fields.required_size(n)?,
-        n_active: active_experts(settings, 1)?,
+        n_active: active_experts(settings, keys::SOFTMAX)?,
         is_normalised: settings.fields.flag(normalises)?.unwrap_or(settings.is_gguf()),
         has_biases: false,
         is_sigmoid: false,
@@ -119,11 +120,10 @@ fn dense_layers(settings: &Settings<'_>, n_layers: usize) -> Result<Vec<usize>, 
 
 /// Experts that a token uses. In a GGUF file, `expert_gating_func` has to be `gating` if it is there.
 pub(super) fn active_experts(settings: &Settings<'_>, gating: usize) -> Result<usize, ExportError> {
-    const GATING: &str = "expert_gating_func";
     let fields = settings.fields;
-    match fields.size(GATING)?.filter(|found| *found != gating) {
-        Some(found) => Err(fields.unsupported(format!("{GATING} {found}"))),
-        None if settings.is_gguf() => fields.required_size("expert_used_count"),
+    match fields.size(keys::GATING)?.filter(|found| *found != gating) {
+        Some(found) => Err(fields.unsupported(format!("{} {found}", keys::GATING))),
+        None if settings.is_gguf() => fields.required_size(keys::ACTIVE_EXPERTS),
         None => match fields.size("num_experts_per_tok")? {
             Some(n_active) => Ok(n_active),
             None => fields.required_size("experts_per_token"),
@@ -215,7 +215,7 @@ pub(super) fn gemma3(
 ) -> Result<(), ExportError> {
     let fields = settings.fields;
     check_gelu(settings)?;
-    for name in ["attn_logit_softcapping", "final_logit_softcapping"] {
+    for name in ["attn_logit_softcapping", keys::LOGIT_CAP] {
         if fields.number(name)?.is_some_and(|cap| cap != 0.0) {
             return Err(settings.unsupported(name));
         }
@@ -238,7 +238,7 @@ pub(super) fn gemma3(
     };
     let local = match fields.number("rope_local_base_freq")? {
         Some(local) => Some(local),
-        None => fields.number("rope.freq_base_swa")?,
+        None => fields.number(keys::LOCAL_BASE)?,
     };
     // GGUF files store 1 + w.
     extras.norm_plus = if settings.is_gguf() { 0.0 } else { 1.0 };
@@ -295,8 +295,8 @@ pub(super) fn gpt_oss(
     let n_active = active_experts(settings, 3)?;
     let mut n = "num_local_experts";
     if settings.is_gguf() {
-        n = "expert_count";
-        header.ffn_dim = fields.required_size("expert_feed_forward_length")?;
+        n = keys::EXPERTS;
+        header.ffn_dim = fields.required_size(keys::EXPERT_FFN)?;
         // GGUF files do not have the setting, which is false in this family.
         if let Some(RopeScaling::Yarn { is_truncated, .. }) = &mut header.rope_scaling {
             *is_truncated = false;

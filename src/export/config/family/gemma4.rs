@@ -1,6 +1,7 @@
 //! Settings of Gemma 4.
 
 use super::configure::{check_gelu, set, windows};
+use crate::export::config::gguf_keys as keys;
 use crate::export::config::model::Extras;
 use crate::export::config::settings::Settings;
 use crate::export::error::ExportError;
@@ -20,11 +21,12 @@ pub(super) fn gemma4(
         return Err(settings.unsupported("layers of one kind only"));
     }
     let names = match settings.is_gguf() {
-        true => ["attention.shared_kv_layers", "embedding_length_per_layer_input"],
+        true => [keys::SHARED_KV, keys::LAYER_INPUT_DIM],
         false => ["num_kv_shared_layers", "hidden_size_per_layer_input"],
     };
     let [n_shared_kv, layer_input_dim] = names.map(|name| size_or_0(settings, name));
     let n_shared_kv = n_shared_kv?;
+    let logit_cap = settings.fields.number(keys::LOGIT_CAP)?.filter(|cap| *cap != 0.0);
     header.features.more = MoreFeatures {
         full_heads: Some(heads(settings, header)?),
         value_norm: true,
@@ -35,7 +37,7 @@ pub(super) fn gemma4(
         has_next: false,
         n_shared_kv,
         layer_input_dim: layer_input_dim?,
-        logit_cap: settings.fields.number("final_logit_softcapping")?.map(|cap| cap as f32),
+        logit_cap: logit_cap.map(|cap| cap as f32),
     };
     wide_layers(settings, header)?;
     mixtures(settings, header)?;
@@ -43,7 +45,7 @@ pub(super) fn gemma4(
         settings.is_gguf() || settings.fields.flag("attention_k_eq_v")? == Some(true);
     let features = &mut header.features;
     if settings.is_gguf() {
-        features.local_theta = settings.fields.number("rope.freq_base_swa")?;
+        features.local_theta = settings.fields.number(keys::LOCAL_BASE)?;
     }
     features.local_theta = features.local_theta.or(Some(10_000.0));
     features.attention_scale = Some(1.0);
@@ -92,16 +94,15 @@ fn heads(settings: &Settings<'_>, header: &mut Header) -> Result<FullHeads, Expo
         return Ok(FullHeads { head_dim, n_kv_heads: of_full.unwrap_or(header.n_kv_heads) });
     }
     let mut full = FullHeads { head_dim: header.head_dim, n_kv_heads: header.n_kv_heads };
-    header.head_dim = fields.required_size("attention.key_length_swa")?;
-    for name in ["attention.value_length_swa", "rope.dimension_count_swa"] {
+    header.head_dim = fields.required_size(keys::LOCAL_HEAD_DIM)?;
+    for name in [keys::LOCAL_VALUE_DIM, keys::LOCAL_ROTARY_DIM] {
         if let Some(other) = fields.size(name)?.filter(|other| *other != header.head_dim) {
             return Err(settings.unsupported(&format!("{name} {other}")));
         }
     }
-    const KV_HEADS: &str = "attention.head_count_kv";
-    if let Some(list) = settings.layer_labels(KV_HEADS, header.n_layers)? {
+    if let Some(list) = settings.layer_labels(keys::KV_HEADS, header.n_layers)? {
         let [own, of_full] = kinds_of(&list, |layer| header.features.full_layers.contains(layer))
-            .ok_or_else(|| settings.unsupported(KV_HEADS))?;
+            .ok_or_else(|| settings.unsupported(keys::KV_HEADS))?;
         (header.n_kv_heads, full.n_kv_heads) = (own, of_full);
     }
     Ok(full)
@@ -120,20 +121,19 @@ fn kinds_of(list: &[String], is_second: impl Fn(usize) -> bool) -> Option<[usize
 
 /// Takes over which layers have a wider feed-forward layer.
 fn wide_layers(settings: &Settings<'_>, header: &mut Header) -> Result<(), ExportError> {
-    const FFN: &str = "feed_forward_length";
     let first_shared = header.n_layers.saturating_sub(header.features.more.n_shared_kv);
     let is_wide = |layer: usize| layer >= first_shared;
     let wide = match settings.is_gguf() {
-        true => match settings.layer_labels(FFN, header.n_layers)? {
+        true => match settings.layer_labels(keys::FFN, header.n_layers)? {
             // All layers have one width, or only those with shared keys and values another.
             Some(list) if list.iter().any(|label| *label != list[0]) => {
                 let widths = kinds_of(&list, is_wide);
-                let [width, wide] = widths.ok_or_else(|| settings.unsupported(FFN))?;
+                let [width, wide] = widths.ok_or_else(|| settings.unsupported(keys::FFN))?;
                 header.ffn_dim = width;
                 Some(wide)
             }
             _ => {
-                header.ffn_dim = settings.fields.required_size(FFN)?;
+                header.ffn_dim = settings.fields.required_size(keys::FFN)?;
                 None
             }
         },
@@ -153,7 +153,7 @@ fn wide_layers(settings: &Settings<'_>, header: &mut Header) -> Result<(), Expor
 fn mixtures(settings: &Settings<'_>, header: &mut Header) -> Result<(), ExportError> {
     let fields = settings.fields;
     let [n, n_active, width] = match settings.is_gguf() {
-        true => ["expert_count", "expert_used_count", "expert_feed_forward_length"],
+        true => [keys::EXPERTS, keys::ACTIVE_EXPERTS, keys::EXPERT_FFN],
         false => ["num_experts", "top_k_experts", "moe_intermediate_size"],
     };
     let has_mixtures = match settings.is_gguf() {
@@ -163,7 +163,7 @@ fn mixtures(settings: &Settings<'_>, header: &mut Header) -> Result<(), ExportEr
     if !has_mixtures {
         return Ok(());
     }
-    if let Some(gating) = fields.size("expert_gating_func")?.filter(|gating| *gating != 1) {
+    if let Some(gating) = fields.size(keys::GATING)?.filter(|gating| *gating != keys::SOFTMAX) {
         let what = format!("expert_gating_func {}", excerpt(&gating.to_string()));
         return Err(settings.unsupported(&what));
     }

@@ -2,6 +2,7 @@
 
 use super::configure::{granite, set};
 use super::recurrent::{mixture_with_shared, recur};
+use crate::export::config::gguf_keys as keys;
 use crate::export::config::model::Extras;
 use crate::export::config::settings::Settings;
 use crate::export::error::ExportError;
@@ -29,7 +30,7 @@ pub(in crate::export::config) fn granite4(
 
 fn recurrent_layers(settings: &Settings<'_>, n_layers: usize) -> Result<Vec<bool>, ExportError> {
     let (name, recurrent, other) = match settings.is_gguf() {
-        true => ("attention.head_count_kv", "0", None),
+        true => (keys::KV_HEADS, "0", None),
         false => ("layer_types", "mamba", Some("attention")),
     };
     let Some(labels) = settings.layer_labels(name, n_layers)? else {
@@ -49,7 +50,7 @@ fn recurrent_layers(settings: &Settings<'_>, n_layers: usize) -> Result<Vec<bool
 fn feed_forward(settings: &Settings<'_>, header: &mut Header) -> Result<(), ExportError> {
     let fields = settings.fields;
     let [n, shared] = match settings.is_gguf() {
-        true => ["expert_count", "expert_shared_feed_forward_length"],
+        true => [keys::EXPERTS, keys::SHARED_FFN],
         false => ["num_local_experts", "shared_intermediate_size"],
     };
     let has_experts = fields.number(n)?.is_some_and(|n| n != 0.0);
@@ -65,7 +66,7 @@ fn feed_forward(settings: &Settings<'_>, header: &mut Header) -> Result<(), Expo
 /// Whether attention has RoPE. GGUF files say so with a setting that means something else in other families.
 fn is_rotated(settings: &Settings<'_>) -> Result<bool, ExportError> {
     if settings.is_gguf() {
-        return Ok(settings.fields.flag("rope.scaling.finetuned")? != Some(false));
+        return Ok(settings.fields.flag(keys::ROPE_FINETUNED)? != Some(false));
     }
     match settings.fields.text("position_embedding_type")? {
         Some("rope") => Ok(true),
@@ -97,15 +98,15 @@ fn json_space(settings: &Settings<'_>) -> Result<StateSpace, ExportError> {
 fn gguf_space(settings: &Settings<'_>) -> Result<StateSpace, ExportError> {
     let fields = settings.fields;
     let (heads, inner) =
-        (fields.required_size("ssm.time_step_rank")?, fields.required_size("ssm.inner_size")?);
+        (fields.required_size(keys::SSM_HEADS)?, fields.required_size(keys::SSM_INNER)?);
     if !inner.is_multiple_of(heads) {
         return Err(fields.bad(format!("ssm.inner_size is {inner}, with {heads} heads")));
     }
     Ok(StateSpace {
-        taps: fields.required_size("ssm.conv_kernel")?,
+        taps: fields.required_size(keys::SSM_TAPS)?,
         heads,
-        groups: fields.required_size("ssm.group_count")?,
+        groups: fields.required_size(keys::SSM_GROUPS)?,
         head_dim: inner / heads,
-        state_dim: fields.required_size("ssm.state_size")?,
+        state_dim: fields.required_size(keys::SSM_STATE)?,
     })
 }

@@ -1,6 +1,7 @@
 //! The settings of families with recurrent layers.
 
 use super::configure::{active_experts, set};
+use crate::export::config::gguf_keys as keys;
 use crate::export::config::model::Extras;
 use crate::export::config::settings::Settings;
 use crate::export::error::ExportError;
@@ -19,11 +20,11 @@ pub(super) fn lfm2(
         header.ffn_dim = adjusted_ffn_dim(settings, header.ffn_dim)?;
     }
     let taps = match settings.is_gguf() {
-        true => fields.required_size("shortconv.l_cache")?,
+        true => fields.required_size(keys::SHORT_TAPS)?,
         false => fields.size("conv_L_cache")?.unwrap_or(3),
     };
     let is_recurrent: Vec<bool> = match settings.is_gguf() {
-        true => match settings.layer_labels("attention.head_count_kv", header.n_layers)? {
+        true => match settings.layer_labels(keys::KV_HEADS, header.n_layers)? {
             Some(labels) => labels.iter().map(|n| n == "0").collect(),
             None => vec![false; header.n_layers],
         },
@@ -42,12 +43,7 @@ pub(super) fn lfm2_moe(
     lfm2(settings, header, extras)?;
     let fields = settings.fields;
     let [n, width, n_dense, normalises] = match settings.is_gguf() {
-        true => [
-            "expert_count",
-            "expert_feed_forward_length",
-            "leading_dense_block_count",
-            "expert_weights_norm",
-        ],
+        true => [keys::EXPERTS, keys::EXPERT_FFN, keys::LEADING_DENSE, "expert_weights_norm"],
         false => ["num_experts", "moe_intermediate_size", "num_dense_layers", "norm_topk_prob"],
     };
     if fields.flag("use_expert_bias")? == Some(false) {
@@ -63,7 +59,7 @@ pub(super) fn lfm2_moe(
     let dense_ffn_dim = std::mem::replace(&mut header.ffn_dim, fields.required_size(width)?);
     header.features.experts = Some(Experts {
         n: fields.required_size(n)?,
-        n_active: active_experts(settings, 2)?,
+        n_active: active_experts(settings, keys::SIGMOID)?,
         is_normalised: fields.flag(normalises)?.unwrap_or(true),
         has_biases: false,
         is_sigmoid: true,
@@ -104,7 +100,7 @@ pub(super) fn qwen35(
     }
     if settings.is_gguf() {
         // The block that guesses the token after the next counts as a layer there.
-        let n = fields.number("nextn_predict_layers")?.unwrap_or(0.0) as usize;
+        let n = fields.number(keys::NEXT_LAYERS)?.unwrap_or(0.0) as usize;
         if n >= header.n_layers {
             let n_layers = header.n_layers;
             let what =
@@ -118,10 +114,10 @@ pub(super) fn qwen35(
         let n = fields.number("mtp_num_hidden_layers")?.unwrap_or(1.0);
         header.features.more.has_next = n == 1.0 && !has_own_ends;
     }
-    let interval = fields.size("full_attention_interval")?.unwrap_or(4);
+    let interval = fields.size(keys::FULL_INTERVAL)?.unwrap_or(4);
     let usual = || (1..=header.n_layers).map(|layer| !layer.is_multiple_of(interval)).collect();
     let is_recurrent = match settings.is_gguf() {
-        true => fields.labels("attention.recurrent_layers")?.map(|labels| {
+        true => fields.labels(keys::RECURRENT_LAYERS)?.map(|labels| {
             labels.iter().take(header.n_layers).map(|label| label == "true").collect()
         }),
         false => of_types(settings, header.n_layers, "linear_attention")?,
@@ -144,7 +140,7 @@ pub(super) fn qwen35_moe(
     qwen35(settings, header, extras)?;
     let fields = settings.fields;
     let [n, width, shared] = match settings.is_gguf() {
-        true => ["expert_count", "expert_feed_forward_length", "expert_shared_feed_forward_length"],
+        true => [keys::EXPERTS, keys::EXPERT_FFN, keys::SHARED_FFN],
         false => ["num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"],
     };
     if fields.labels("mlp_only_layers")?.is_some_and(|layers| !layers.is_empty()) {
@@ -165,7 +161,7 @@ pub(super) fn mixture_with_shared(
     let fields = settings.fields;
     header.features.experts = Some(Experts {
         n: fields.required_size(n)?,
-        n_active: active_experts(settings, 1)?,
+        n_active: active_experts(settings, keys::SOFTMAX)?,
         is_normalised: true,
         has_biases: false,
         is_sigmoid: false,
@@ -189,16 +185,16 @@ fn json_rule(settings: &Settings<'_>) -> Result<DeltaRule, ExportError> {
 
 fn gguf_rule(settings: &Settings<'_>) -> Result<DeltaRule, ExportError> {
     let fields = settings.fields;
-    let value_heads = fields.required_size("ssm.time_step_rank")?;
-    let inner = fields.required_size("ssm.inner_size")?;
+    let value_heads = fields.required_size(keys::SSM_HEADS)?;
+    let inner = fields.required_size(keys::SSM_INNER)?;
     if !inner.is_multiple_of(value_heads) {
         return Err(fields.bad(format!("ssm.inner_size is {inner}, with {value_heads} heads")));
     }
     Ok(DeltaRule {
-        taps: fields.required_size("ssm.conv_kernel")?,
-        key_heads: fields.required_size("ssm.group_count")?,
+        taps: fields.required_size(keys::SSM_TAPS)?,
+        key_heads: fields.required_size(keys::SSM_GROUPS)?,
         value_heads,
-        key_dim: fields.required_size("ssm.state_size")?,
+        key_dim: fields.required_size(keys::SSM_STATE)?,
         value_dim: inner / value_heads,
         is_tiled: true,
     })

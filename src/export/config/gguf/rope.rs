@@ -6,11 +6,12 @@
 use super::rope_freqs;
 use crate::export::checkpoint::Checkpoint;
 use crate::export::config::family::{Family, YARN_LOG_MULTIPLIER};
+use crate::export::config::field_writer::FieldWriter;
 use crate::export::config::gguf_fields::GgufFields;
+use crate::export::config::gguf_keys as keys;
 use crate::export::config::model::{take_long_rope, yarn_magnitude};
 use crate::export::config::settings::Fields;
 use crate::export::error::ExportError;
-use crate::export::gguf::GgufHead;
 use crate::export::names::{ROPE_FACTORS, ROPE_FREQS};
 use crate::format::excerpt;
 use crate::format::model::{Features, Header, RopeScaling};
@@ -86,42 +87,38 @@ pub(super) fn read(
 }
 
 /// Adds what [`read`] reads of a model of `header`, apart from [`tensors`].
-pub(in crate::export::config) fn write(
-    header: &Header,
-    key: &dyn Fn(&str) -> String,
-    head: &mut GgufHead,
-) {
+pub(in crate::export::config) fn write(header: &Header, fields: &mut FieldWriter<'_>) {
     let Features { local_theta, rope_magnitude, long_rope, .. } = &header.features;
-    head.float(&key(BASE), header.rope_theta as f32);
+    fields.float(BASE, header.rope_theta as f32);
     if let Some(local) = local_theta {
-        head.float(&key("rope.freq_base_swa"), *local as f32);
+        fields.float(keys::LOCAL_BASE, *local as f32);
     }
     let mut scale = |name: &str, factor: f32| {
-        head.text(&key(TYPE), name);
-        head.float(&key(FACTOR), factor);
+        fields.text(TYPE, name);
+        fields.float(FACTOR, factor);
     };
-    let mut original = long_rope.as_ref().map(|long| long.original_ctx as u32);
+    let mut original = long_rope.as_ref().map(|long| long.original_ctx);
     match header.rope_scaling {
         Some(RopeScaling::Linear { factor }) => scale("linear", factor),
         Some(RopeScaling::Yarn { factor, beta_slow, beta_fast, original_ctx, .. }) => {
             scale("yarn", factor);
-            head.float(&key(BETA_SLOW), beta_slow);
-            head.float(&key(BETA_FAST), beta_fast);
-            original = Some(original_ctx);
+            fields.float(BETA_SLOW, beta_slow);
+            fields.float(BETA_FAST, beta_fast);
+            original = Some(original_ctx as usize);
         }
-        Some(RopeScaling::Llama3 { original_ctx, .. }) => original = Some(original_ctx),
+        Some(RopeScaling::Llama3 { original_ctx, .. }) => original = Some(original_ctx as usize),
         // YaRN's magnitude follows from its factor.
-        _ if *rope_magnitude != 1.0 => head.float(&key(MAGNITUDE), *rope_magnitude),
+        _ if *rope_magnitude != 1.0 => fields.float(MAGNITUDE, *rope_magnitude),
         _ => {}
     }
     if let Some(original) = original {
-        head.number(&key(ORIGINAL_CTX), original);
+        fields.number(ORIGINAL_CTX, original);
     }
 }
 
 /// The divisors of RoPE frequencies that a GGUF file has in tensors, and these tensors' names.
 pub(in crate::export) fn tensors(header: &Header) -> Vec<(&'static str, Vec<f32>)> {
-    let Features { rope_divisors, long_rope, .. } = &header.features;
+    let Features { rope_divisors, long_rope, more, .. } = &header.features;
     match (header.rope_scaling, long_rope) {
         (Some(scaling @ RopeScaling::Llama3 { .. }), _) => {
             let pairs = header.rotary_dim() / 2;
@@ -132,6 +129,10 @@ pub(in crate::export) fn tensors(header: &Header) -> Vec<(&'static str, Vec<f32>
             ROPE_FACTORS.into_iter().zip(both).collect()
         }
         (Some(RopeScaling::Divisors), None) => vec![(ROPE_FREQS, rope_divisors.clone())],
+        // Llama.cpp wants the tensor of families whose layers have two kinds of heads.
+        (None, None) if more.full_heads.is_some() => {
+            vec![(ROPE_FREQS, vec![1.0; header.full_head_dim() / 2])]
+        }
         _ => Vec::new(),
     }
 }
