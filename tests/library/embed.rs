@@ -9,6 +9,7 @@ use leap::engine::{EmbedError, Embedder, Engine, EngineError, Options, TextIds, 
 use leap::export::tokenizer::import;
 use leap::export::{ExportOptions, ExportPlan, Vocabulary};
 use leap::format::model::{Pooling, Weights};
+use leap::format::tokenizer::TokenizerFile;
 use leap::internals::model::Model;
 use leap::tokenizer::Tokenizer;
 use serde_json::{Value, json};
@@ -32,10 +33,8 @@ impl Case {
         Case::of(&package("tests/golden").join(name), weights)
     }
 
-    /// The model of a folder, or of a GGUF file in one.
-    fn of(source: &Path, weights: Weights) -> Case {
-        let folder = Folder::new();
-        let path = folder.join("model.bin");
+    /// The plan of a folder's model, or of that of a GGUF file, and its tokenizer.
+    fn plan(source: &Path, weights: Weights) -> (ExportPlan, TokenizerFile) {
         let options = ExportOptions { weights, ctx: None, verify: true };
         let mut plan = match source.is_dir() {
             true => ExportPlan::open(source, &options).unwrap(),
@@ -44,6 +43,14 @@ impl Case {
         let imported = import(source, Some(plan.header().vocab_size)).unwrap();
         plan.set_vocabulary(Vocabulary { around: imported.around, ..Vocabulary::default() })
             .unwrap();
+        (plan, imported.file)
+    }
+
+    /// The model of a folder, or of a GGUF file in one.
+    fn of(source: &Path, weights: Weights) -> Case {
+        let folder = Folder::new();
+        let path = folder.join("model.bin");
+        let (plan, tokenizer) = Case::plan(source, weights);
         plan.write(&path, |_| ControlFlow::Continue(())).unwrap();
         let golden = fs::read_to_string(
             if source.is_dir() { source } else { source.parent().unwrap() }
@@ -52,7 +59,7 @@ impl Case {
         .unwrap();
         Case {
             model: Arc::new(Model::open(&path).unwrap()),
-            tokenizer: Tokenizer::new(imported.file).unwrap(),
+            tokenizer: Tokenizer::new(tokenizer).unwrap(),
             golden: serde_json::from_str(&golden).unwrap(),
         }
     }
@@ -126,12 +133,20 @@ fn ids_and_vectors_are_the_reference_s() {
     }
 }
 
-/// Files of llama.cpp's converter have the same weights, tokens and rules.
+/// Files of llama.cpp's converter have the same weights, tokens and rules, and so have LEAP's own.
 #[test]
 fn gguf_files_give_the_vectors_of_their_folders() {
-    for name in MODELS {
+    let own = Folder::new();
+    let files = MODELS.into_iter().flat_map(|name| {
+        let source = package("tests/golden").join(name);
+        let path = own.join(&format!("{name}.gguf"));
+        let (plan, tokenizer) = Case::plan(&source, Weights::F32);
+        plan.write_gguf(&path, Some(&tokenizer), |_| ControlFlow::Continue(())).unwrap();
+        [source.join(format!("{name}-bf16.gguf")), path].map(|file| (name, file))
+    });
+    for (name, file) in files {
         let folder = Case::new(name, Weights::F32);
-        let file = package("tests/golden").join(name).join(format!("{name}-bf16.gguf"));
+        own.write("embedding_golden.json", folder.golden.to_string());
         let file = Case::of(&file, Weights::F32);
         assert_eq!(file.all_ids(), folder.all_ids(), "{name}");
         let of = |case: &Case| {

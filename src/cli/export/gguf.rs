@@ -6,6 +6,7 @@ use super::Export;
 use crate::cli::{Failure, convert, note};
 use crate::export::ExportPlan;
 use crate::format::ChatTemplate;
+use crate::format::model::Header;
 use crate::format::tokenizer::TokenizerFile;
 use crate::quant::GROUP_DEFAULT;
 
@@ -47,6 +48,7 @@ impl Export {
                 "leap: the GGUF file has no chat template, because the checkpoint has none as text",
             );
         }
+        note_what_embeddings_lose(plan.header());
         let bytes = convert::write_gguf(plan, &self.out, tokenizer.as_ref())?;
         note(&format!(
             "leap: {}: GGUF ({}), {:.1} MB{} in {:.1} s",
@@ -57,5 +59,19 @@ impl Export {
             start.elapsed().as_secs_f64(),
         ));
         Ok(())
+    }
+}
+
+/// Notes what a GGUF file of a model of embeddings does not say.
+fn note_what_embeddings_lose(header: &Header) {
+    if header.embedding().is_some_and(|model| !model.prompts.is_empty()) {
+        note("leap: the GGUF file has no prompts, because such files have no place for them");
+    }
+    let n_positions = header.encoder().map_or(0, |encoder| encoder.n_positions);
+    if n_positions > header.max_seq_len {
+        note(&format!(
+            "leap: the GGUF file says {n_positions} tokens, all that the model has positions for, and not {}",
+            header.max_seq_len
+        ));
     }
 }

@@ -49,8 +49,6 @@ pub(super) struct Family {
     /// Base of the RoPE frequencies if a config.json does not say it.
     pub(super) rope_theta: f64,
     configure: Configure,
-    /// Whether LEAP writes this family's GGUF files.
-    is_written: bool,
 }
 
 type Configure = fn(&Settings<'_>, &mut Header, &mut Extras) -> Result<(), ExportError>;
@@ -92,7 +90,6 @@ const LIKE_LLAMA: Family = Family {
     aliases: &[],
     rope_theta: 10_000.0,
     configure: llama,
-    is_written: true,
 };
 
 /// Llama with biases of attention, by another name.
@@ -100,7 +97,6 @@ static INTERNLM: Family = Family {
     model_type: "internlm",
     classes: &["InternLMForCausalLM"],
     configure: internlm,
-    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -184,9 +180,8 @@ static GEMMA3: Family = Family {
 static GEMMA_EMBEDDING: Family = Family {
     gguf: "gemma-embedding",
     classes: &["Gemma3TextModel"],
-    allows: &["hidden_act", "attention.causal"],
+    allows: &["hidden_act", keys::CAUSAL],
     configure: gemma_embedding,
-    is_written: false,
     ..GEMMA3
 };
 
@@ -195,9 +190,8 @@ static BERT: Family = Family {
     model_type: "bert",
     classes: &["BertModel", "BertForMaskedLM", "BertForPreTraining"],
     gguf: "bert",
-    allows: &["hidden_act", "attention.causal"],
+    allows: &["hidden_act", keys::CAUSAL],
     configure: bert,
-    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -206,11 +200,10 @@ static NOMIC_BERT: Family = Family {
     model_type: "nomic_bert",
     classes: &["NomicBertModel"],
     gguf: "nomic-bert",
-    allows: &["attention.causal", "num_experts"],
+    allows: &[keys::CAUSAL, "num_experts"],
     aliases: NOMIC_NAMES,
     rope_theta: 1000.0,
     configure: nomic,
-    is_written: false,
     ..LIKE_LLAMA
 };
 
@@ -371,17 +364,15 @@ impl Family {
         names.join(", ")
     }
 
-    /// The family of a model of `header` in GGUF files, if LEAP writes its files. They call Granite 4 without recurrent
-    /// layers and experts Granite.
+    /// The family of a model of `header` in GGUF files. They call Granite 4 without recurrent layers and experts
+    /// Granite.
     pub(super) fn written(header: &Header) -> Option<&'static Family> {
-        let Features { recurrent, experts, embedding, .. } = &header.features;
-        if embedding.is_some() {
-            return None;
-        }
+        let Features { recurrent, experts, .. } = &header.features;
         let is_plain = recurrent.is_none() && experts.is_none();
         match header.architecture {
             Architecture::Granite4 if is_plain => Some(&GRANITE),
-            _ => Family::of_header(header).filter(|family| family.is_written),
+            Architecture::Gemma3 if header.is_bidirectional() => Some(&GEMMA_EMBEDDING),
+            _ => Family::of_header(header),
         }
     }
 
@@ -401,16 +392,9 @@ impl Family {
     /// Name in a config.json of the family of a model of `header`.
     pub(super) fn name_of(header: &Header) -> &'static str {
         match Family::of_header(header) {
-            _ if header.features.embedding.is_some() => "models of embeddings",
             Some(family) => family.model_type,
             None => "this family",
         }
-    }
-
-    /// Names of the families whose GGUF files LEAP writes.
-    pub(super) fn written_names() -> String {
-        let written = FAMILIES.into_iter().filter(|family| family.is_written);
-        written.map(|family| family.model_type).collect::<Vec<_>>().join(", ")
     }
 
     /// `general.architecture` of this family's GGUF files.

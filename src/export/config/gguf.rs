@@ -41,7 +41,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
         }
     }
     let eps = match family.is_encoder() {
-        true => "attention.layer_norm_epsilon",
+        true => keys::LAYER_NORM_EPS,
         false => keys::NORM_EPS,
     };
     header.norm_eps = fields.required_number(eps)? as f32;
@@ -116,13 +116,12 @@ fn read_embedding(
     header: &mut Header,
     extras: &mut Extras,
 ) -> Result<(), ExportError> {
-    const POOLING: &str = "pooling_type";
-    let pooling = match fields.unsigned(POOLING)? {
+    let pooling = match fields.unsigned(keys::POOLING)? {
         found @ (None | Some(0)) if extras.embedder.is_needed() => {
             let found = found.map_or("missing", |_| "0, which is a vector for each token");
             extras.notes.push(format!(
                 "{} is {found}: the mean of the tokens' vectors is taken; --pooling takes another",
-                fields.key(POOLING)
+                fields.key(keys::POOLING)
             ));
             Pooling::Mean
         }
@@ -131,7 +130,7 @@ fn read_embedding(
         Some(2) => Pooling::First,
         Some(3) => Pooling::Last,
         Some(other) => {
-            return Err(fields.unsupported(format!("{} {other}", fields.key(POOLING))));
+            return Err(fields.unsupported(format!("{} {other}", fields.key(keys::POOLING))));
         }
     };
     let mut model = extras.embedder.model(pooling, true);
@@ -199,9 +198,9 @@ fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), Expor
         }
     }
     // Families that allow the key attend both ways, and may only say false; others may only say true.
-    let is_both_ways = family.allows("attention.causal");
-    if let Some(is_causal) = fields.flag("attention.causal")?.filter(|is| *is == is_both_ways) {
-        return refuse(format!("{} {is_causal}", fields.key("attention.causal")));
+    let is_both_ways = family.allows(keys::CAUSAL);
+    if let Some(is_causal) = fields.flag(keys::CAUSAL)?.filter(|is| *is == is_both_ways) {
+        return refuse(format!("{} {is_causal}", fields.key(keys::CAUSAL)));
     }
     // A list has a number for each layer; LEAP has one number for all.
     for name in [

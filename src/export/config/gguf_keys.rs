@@ -8,6 +8,15 @@ use super::settings;
 pub(super) const KV_HEADS: &str = settings::KV_HEADS[2];
 pub(super) const FFN: &str = "feed_forward_length";
 pub(super) const NORM_EPS: &str = "attention.layer_norm_rms_epsilon";
+/// Of LayerNorm, in encoders.
+pub(super) const LAYER_NORM_EPS: &str = "attention.layer_norm_epsilon";
+/// Whether tokens attend to earlier ones alone.
+pub(super) const CAUSAL: &str = "attention.causal";
+/// Number of a form of pooling, as model files have it; 0 for none.
+pub(super) const POOLING: &str = "pooling_type";
+/// Widths of the dense layers behind pooling, and the tensors' numbers in their names.
+pub(super) const DENSE_DIMS: [[&str; 2]; 2] =
+    [["dense_2_feat_in", "dense_2_feat_out"], ["dense_3_feat_in", "dense_3_feat_out"]];
 pub(super) const VALUE_DIM: &str = "attention.value_length";
 pub(super) const ROTARY_DIM: &str = "rope.dimension_count";
 

@@ -1,5 +1,6 @@
 //! The fields of the GGUF file that a model becomes: those that [`super::gguf`] reads.
 
+mod embedding;
 mod layers;
 mod limits;
 
@@ -26,18 +27,19 @@ pub(in crate::export) fn write(
     head: &mut GgufHead,
 ) -> Result<(), String> {
     let features = &header.features;
-    let family = Family::written(header).ok_or_else(|| {
-        let (name, known) = (Family::name_of(header), Family::written_names());
-        format!("a GGUF file of {name}; LEAP writes those of {known}")
-    })?;
+    let family = Family::written(header)
+        .ok_or_else(|| format!("a GGUF file of {}", Family::name_of(header)))?;
     limits::check(header, family)?;
     head.text("general.architecture", family.in_gguf());
     head.text("general.type", "model");
     let fields = &mut FieldWriter::new(family.in_gguf(), head);
     write_sizes(header, fields);
-    fields.float(keys::NORM_EPS, header.norm_eps);
+    let eps = if family.is_encoder() { keys::LAYER_NORM_EPS } else { keys::NORM_EPS };
+    fields.float(eps, header.norm_eps);
     rope::write(header, fields);
     if let Some(window) = header.sliding_window {
+        // A window to both sides counts the positions of both, and not its own.
+        let window = if header.is_bidirectional() { 2 * (window - 1) } else { window };
         fields.number(name(WINDOW), window);
         write_pattern(header, fields);
     }
@@ -57,6 +59,7 @@ pub(in crate::export) fn write(
     layers::write_recurrent(header, fields);
     layers::write_next(header, fields);
     layers::write_two_kinds(header, fields);
+    embedding::write(header, fields);
     Ok(())
 }
 
@@ -74,7 +77,7 @@ fn write_sizes(header: &Header, fields: &mut FieldWriter<'_>) {
     };
     let sizes = [
         (name(LAYERS), header.n_layers_and_next()),
-        (name(CTX), header.max_seq_len),
+        (name(CTX), embedding::ctx(header)),
         (name(DIM), header.dim),
         (name(HEADS), header.n_heads),
         (name(HEAD_DIM), head_dim),
@@ -120,7 +123,8 @@ pub(in crate::export) fn check(
     let there = &read.header;
     let sizes = |of: &Header| {
         let heads = (of.n_heads, of.n_kv_heads, of.head_dim);
-        (heads, of.dim, of.ffn_dim, of.n_layers, of.vocab_size, of.max_seq_len, of.norm_eps)
+        let ctx = embedding::ctx(of);
+        (heads, of.dim, of.ffn_dim, of.n_layers, of.vocab_size, ctx, of.norm_eps)
     };
     let windows = |of: &Header| (of.sliding_window, of.features.full_layers);
     let others = |of: &Header| {
@@ -128,7 +132,15 @@ pub(in crate::export) fn check(
         // Compared above.
         let (rope_magnitude, full_layers) = (1.0, Default::default());
         let recurrent = of.features.recurrent.map(as_written);
-        Features { local_theta, rope_magnitude, full_layers, recurrent, ..of.features.clone() }
+        let embedding = of.embedding().map(embedding::as_written);
+        Features {
+            local_theta,
+            rope_magnitude,
+            full_layers,
+            recurrent,
+            embedding,
+            ..of.features.clone()
+        }
     };
     let differs = [
         ("sizes", sizes(there) != sizes(header)),

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::gguf::is_run;
 use super::gguf_names::{LISTED_MODEL, MERGES, SCORES, TOKENS, TYPES, listed_flags, splitter_of};
 use super::hf_json::byte_of;
+use super::wordpiece;
 use crate::export::gguf::GgufHead;
 use crate::format::model::{Architecture, Header};
 use crate::format::tokenizer::{
@@ -29,23 +30,48 @@ pub(in crate::export) fn write(
         TokenizerKind::ByteLevel => write_byte_level(file, head)?,
         TokenizerKind::SentencePiece if is_listed => write_listed(file, head)?,
         TokenizerKind::SentencePiece => write_sentencepiece(file, head),
-        TokenizerKind::WordPiece => return Err("a GGUF file of a WordPiece tokenizer".to_owned()),
+        TokenizerKind::WordPiece => write_wordpiece(file, head)?,
     }
-    let key = |name: &str| format!("tokenizer.ggml.{name}");
     let kind = |(_, text, kind): (u32, &[u8], TokenKind)| match is_listed && is_merged(text, kind) {
         true => number(text, TokenKind::Normal),
         false => number(text, kind),
     };
     head.numbers(TYPES, &file.vocab.iter().map(kind).collect::<Vec<i32>>());
-    let own = file.chat_texts.own.as_ref();
+    write_ends(file, header, head);
+    let mut unknown = file.vocab.iter().filter(|(.., kind)| *kind == TokenKind::Unknown);
+    if let Some((id, ..)) = unknown.next() {
+        head.number(&key("unknown_token_id"), id);
+    }
+    if let Some(own) = &file.chat_texts.own {
+        head.text("tokenizer.chat_template", &own.text);
+        if let Some(tools) = &own.tool_text {
+            head.text("tokenizer.chat_template.tool_use", tools);
+        }
+    }
+    Ok(())
+}
+
+fn key(name: &str) -> String {
+    format!("tokenizer.ggml.{name}")
+}
+
+/// Adds the ids that begin and end texts, and whether they are put around them.
+fn write_ends(file: &TokenizerFile, header: &Header, head: &mut GgufHead) {
+    let [first, last] = header.embedding().map_or([None; 2], |model| [model.first, model.last]);
     // The template names a token, even if texts do not begin with it.
-    let named = || own.and_then(|own| file.vocab.find(own.bos.as_bytes()));
-    if let Some(bos) = file.bos.or(header.bos).or_else(named) {
+    let named = || file.vocab.find(file.chat_texts.own.as_ref()?.bos.as_bytes());
+    if let Some(bos) = first.or(file.bos).or(header.bos).or_else(named) {
         head.number(&key("bos_token_id"), bos);
     }
-    head.flag(&key("add_bos_token"), file.bos.is_some());
+    // Of this kind llama.cpp puts both ids around texts.
+    if file.kind != TokenizerKind::WordPiece {
+        head.flag(&key("add_bos_token"), first.or(file.bos).is_some());
+        if last.is_some() {
+            head.flag(&key("add_eos_token"), true);
+        }
+    }
     let mut ends: Vec<u32> = Vec::new();
-    for id in file.stop_ids.iter().chain(&header.stop_ids) {
+    for id in last.iter().chain(&file.stop_ids).chain(&header.stop_ids) {
         if !ends.contains(id) {
             ends.push(*id);
         }
@@ -53,17 +79,6 @@ pub(in crate::export) fn write(
     for (name, id) in ENDS.into_iter().zip(ends) {
         head.number(&key(&format!("{name}_token_id")), id);
     }
-    let mut unknown = file.vocab.iter().filter(|(.., kind)| *kind == TokenKind::Unknown);
-    if let Some((id, ..)) = unknown.next() {
-        head.number(&key("unknown_token_id"), id);
-    }
-    if let Some(own) = own {
-        head.text("tokenizer.chat_template", &own.text);
-        if let Some(tools) = &own.tool_text {
-            head.text("tokenizer.chat_template.tool_use", tools);
-        }
-    }
-    Ok(())
 }
 
 /// The number of a token's type.
@@ -146,6 +161,29 @@ fn write_sentencepiece(file: &TokenizerFile, head: &mut GgufHead) {
     head.floats(SCORES, &file.vocab.iter().map(score).collect::<Vec<f32>>());
     head.flag("tokenizer.ggml.add_space_prefix", file.flags.dummy_prefix);
     head.flag("tokenizer.ggml.remove_extra_whitespaces", file.flags.remove_extra_spaces);
+}
+
+/// Adds a vocabulary of words and their ends. Where a word goes on, a token has no mark.
+fn write_wordpiece(file: &TokenizerFile, head: &mut GgufHead) -> Result<(), String> {
+    let TokenizerFlags { lowercase, strips_accents, .. } = file.flags;
+    if wordpiece::is_lowercase(file.vocab.iter().map(|(_, text, kind)| (text, kind))) != lowercase
+        || strips_accents != lowercase
+    {
+        let what = "a GGUF file of a WordPiece tokenizer whose capitals or accents are not those of its tokens";
+        return Err(what.to_owned());
+    }
+    head.text("tokenizer.ggml.model", "bert");
+    head.text("tokenizer.ggml.pre", "default");
+    head.texts(TOKENS, &texts(file, wordpiece::to_gguf));
+    // Of these LEAP keeps the first, which is all that texts get.
+    head.number(&key("token_type_count"), 1);
+    head.flag(&key("normalizer.lowercase"), lowercase);
+    for (name, text) in [("seperator", "[SEP]"), ("padding", "[PAD]"), ("mask", "[MASK]")] {
+        if let Some(id) = file.vocab.find(text.as_bytes()) {
+            head.number(&key(&format!("{name}_token_id")), id);
+        }
+    }
+    Ok(())
 }
 
 fn write_byte_level(file: &TokenizerFile, head: &mut GgufHead) -> Result<(), String> {

@@ -100,15 +100,28 @@ pub(super) fn of_gguf(texts: impl Iterator<Item = (Vec<u8>, TokenKind)>) -> Resu
         (TokenKind::Unused, _) => Token::unused(),
         _ => token(text),
     };
-    // Files do not say whether the vocabulary has capitals; its tokens show it.
     let tokens: Vec<Token> = texts.map(own).collect();
-    let is_capital = |token: &Token| {
-        token.kind == TokenKind::Normal && token.bytes.iter().any(u8::is_ascii_uppercase)
-    };
-    let lowercase = !tokens.iter().any(is_capital);
+    let lowercase = is_lowercase(tokens.iter().map(|token| (&token.bytes[..], token.kind)));
     let flags =
         TokenizerFlags { lowercase, strips_accents: lowercase, ..TokenizerFlags::default() };
     draft(flags, tokens)
+}
+
+/// Whether no token has a capital. GGUF files do not say so otherwise.
+pub(super) fn is_lowercase<'a>(tokens: impl Iterator<Item = (&'a [u8], TokenKind)>) -> bool {
+    let is_capital = |(text, kind): (&[u8], TokenKind)| {
+        kind == TokenKind::Normal && text.iter().any(u8::is_ascii_uppercase)
+    };
+    !tokens.into_iter().any(is_capital)
+}
+
+/// The text in a GGUF file of a token.
+pub(super) fn to_gguf(text: &[u8], kind: TokenKind) -> Vec<u8> {
+    match (kind, text.strip_prefix(b"##")) {
+        (TokenKind::Normal, Some(rest)) => rest.to_vec(),
+        (TokenKind::Normal, None) => [SPACE_MARK.as_bytes(), text].concat(),
+        _ => text.to_vec(),
+    }
 }
 
 fn is_marker(text: &[u8]) -> bool {

@@ -1,9 +1,10 @@
 //! Models that no GGUF file says, or that llama.cpp does not compute.
 
 use crate::export::config::family::Family;
+use crate::export::config::gguf_keys as keys;
 use crate::format::model::{
-    Architecture, DeltaRule, DenseLayers, Experts, Features, Header, LayerSet, Mixer,
-    RecurrentLayers, RopeScaling,
+    Architecture, DeltaRule, DenseLayers, EmbeddingModel, Experts, Features, Header, LayerSet,
+    Mixer, RecurrentLayers, RopeScaling,
 };
 
 /// Checks that the GGUF file of `family` can say all of a model of `header`, but for what
@@ -49,9 +50,21 @@ pub(super) fn check(header: &Header, family: &Family) -> Result<(), String> {
         _ if has_other_sources(header) => {
             "layers that use keys and values of others than the last two that have their own"
         }
-        _ => return Ok(()),
+        _ => match header.embedding() {
+            Some(EmbeddingModel { is_normalised: false, .. }) => "vectors that keep their length",
+            Some(model) if is_other_embedder(model, family) => {
+                "dense layers behind pooling, or texts read both ways, in this family"
+            }
+            _ => return Ok(()),
+        },
     };
     Err(format!("a GGUF file of {what}"))
+}
+
+/// Whether a model of embeddings has what llama.cpp computes in other families alone.
+fn is_other_embedder(model: &EmbeddingModel, family: &Family) -> bool {
+    let has_dense = model.dense_dim > 0 && family.in_gguf() != "gemma-embedding";
+    has_dense || model.is_bidirectional != family.allows(keys::CAUSAL)
 }
 
 /// Whether layers lack experts where a GGUF file cannot say so: only LFM2's first ones may.
@@ -83,7 +96,7 @@ fn has_other_sources(header: &Header) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::model::{FullHeads, MoreFeatures, Weights};
+    use crate::format::model::{FullHeads, MoreFeatures, Pooling, Weights};
 
     const RULE: DeltaRule = DeltaRule {
         taps: 4,
@@ -112,6 +125,21 @@ mod tests {
         header(Architecture::Gemma4, Features { full_layers, more, ..Features::default() })
     }
 
+    const MODEL: EmbeddingModel = EmbeddingModel {
+        pooling: Pooling::Last,
+        is_normalised: true,
+        is_bidirectional: false,
+        encoder: None,
+        dense_dim: 0,
+        first: None,
+        last: None,
+        prompts: Vec::new(),
+    };
+
+    fn of_embedder(model: EmbeddingModel) -> Header {
+        header(Architecture::Qwen3, Features { embedding: Some(model), ..Features::default() })
+    }
+
     #[test]
     fn models_that_llama_cpp_does_not_compute_are_refused() {
         let plain = |architecture| header(architecture, Features::default());
@@ -124,6 +152,9 @@ mod tests {
             (plain(Architecture::Granite4), None),
             (of_sources([3, 5]), None),
             (of_sources([2, 5]), Some("keys and values of others")),
+            (of_embedder(MODEL), None),
+            (of_embedder(EmbeddingModel { is_normalised: false, ..MODEL }), Some("their length")),
+            (of_embedder(EmbeddingModel { dense_dim: 64, ..MODEL }), Some("dense layers behind")),
         ] {
             let found = check(&header, Family::written(&header).unwrap());
             let is_wanted = match (&found, words) {

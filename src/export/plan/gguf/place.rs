@@ -27,7 +27,7 @@ impl<'a> Target<'a> {
         let (rows, names) = (tensor.rows, place.names());
         let whole = Target { names, rows, first: 0, runs: None };
         match place {
-            Place::Whole(_) | Place::Flat(..) | Place::Taps(_) => Some(whole),
+            Place::Whole(_) | Place::Flat(..) | Place::Taps(_) | Place::FirstRow(_) => Some(whole),
             Place::Rows(_, own, all) => Some(Target { rows: *all, first: own.start, ..whole }),
             Place::HeadParts(_, n, (part, of)) => {
                 let height = rows / n;
@@ -35,9 +35,7 @@ impl<'a> Target<'a> {
                 Some(Target { rows: of * rows, first: part * height, runs, ..whole })
             }
             Place::Stacked(_) => Some(Target { rows: rows / names.len(), ..whole }),
-            Place::Zeros(_) | Place::FirstRow(_) | Place::Transposed(..) | Place::Blocks(..) => {
-                None
-            }
+            Place::Zeros(_) | Place::Transposed(..) | Place::Blocks(..) => None,
         }
     }
 
@@ -46,6 +44,7 @@ impl<'a> Target<'a> {
         let (kind, cols, n_ffns) = (tensor.id.kind, tensor.cols, header.n_ffns());
         match place {
             Place::Flat(_, n) => vec![cols / n, *n],
+            Place::FirstRow(_) => vec![cols, 1],
             _ if header.rows_of_one(kind).is_some() => match kind.is_vector() {
                 true => vec![cols / n_ffns, n_ffns],
                 false => vec![cols, self.rows / n_ffns, n_ffns],
