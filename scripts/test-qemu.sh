@@ -5,13 +5,13 @@
 . "$(dirname "$0")/lib.sh"
 
 # One core runs the tests of things that another machine can change: the library's own tests, whole models, rings,
-# programs and the calls of the system that they make. Files, allocations, plans and the order of answers are the same
-# everywhere, and where bits are the same so is their quality: `test-qemu.sh --tests` runs these tests, too. The other
-# cores run the tests of things that their instruction sets can change: modules with kernels or that use them, whole
-# models.
+# programs and the calls of the system that they make. Files, allocations, plans, simulations, fetched layers and the order
+# of answers are the same everywhere, and where bits are the same so is their quality: `test-qemu.sh --tests` runs these
+# tests, too. The other cores run the tests of things that their instruction sets can change: modules with kernels or that
+# use them, whole models.
 SAME_EVERYWHERE=(--skip judging:: --skip quantised_families --skip export:: --skip tokenizer:: --skip plan:: --skip pages::
-	--skip forms:: --skip responses:: --skip prefixes:: --skip serve::tools:: --skip floods_of_greetings
-	--skip files_of_llama_cpps)
+	--skip forms:: --skip responses:: --skip prefixes:: --skip serve::tools:: --skip simulation:: --skip fetch::
+	--skip floods_of_greetings --skip files_of_llama_cpps)
 ALL=(--lib --test program --test bits -- "${SAME_EVERYWHERE[@]}")
 MODULES=(--lib -- kernels:: model:: "${SAME_EVERYWHERE[@]}")
 MODELS=(--test bits -- golden:: "${SAME_EVERYWHERE[@]}" --skip as_the_reference --skip a_stream_behind_its_window

@@ -135,7 +135,8 @@ fn run_in_turn(
     own: usize,
     mut call: impl FnMut(Call<'_, '_>) -> Result<(), TeamError>,
 ) -> Result<(), TeamError> {
-    let mut bytes: Vec<_> = cases.iter().enumerate().map(|(i, c)| c.bytes_of(i, own)).collect();
+    let mut bytes: Vec<_> =
+        cases.iter().enumerate().map(|(i, c)| c.computed_by(i, |node| node == own)).collect();
     let mut rows: Vec<_> = cases.iter().zip(&mut bytes).map(|(c, bytes)| c.rows(bytes)).collect();
     for i in 0..cases.len() {
         call(Call::Start(&mut rows[i.saturating_sub(1)..=i]))?;

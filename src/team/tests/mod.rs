@@ -159,19 +159,22 @@ impl Case {
         own: usize,
         gather: impl FnOnce(Gathered<'_>) -> Result<(), TeamError>,
     ) -> Result<(), TeamError> {
-        let mut bytes = self.bytes_of(id, own);
+        let mut bytes = self.computed_by(id, |node| node == own);
         gather(self.rows(&mut bytes))?;
         self.compare(id, own, &bytes);
         Ok(())
     }
 
-    /// The rows as node `own` has computed them.
-    fn bytes_of(&self, id: usize, own: usize) -> Vec<u8> {
+    /// The rows with the columns that these nodes compute.
+    fn computed_by(&self, id: usize, nodes: impl Fn(usize) -> bool) -> Vec<u8> {
         let mut bytes = vec![0xee; self.m * self.row_bytes];
-        for row in 0..self.m {
-            for column in self.parts[own].iter().cloned().flatten() {
-                let at = row * self.row_bytes + column;
-                bytes[at] = Case::byte(id, at);
+        let parts = self.parts.iter().enumerate().filter(|(node, _)| nodes(*node));
+        for columns in parts.flat_map(|(_, part)| part) {
+            for row in 0..self.m {
+                let start = row * self.row_bytes;
+                for at in start + columns.start..start + columns.end {
+                    bytes[at] = Case::byte(id, at);
+                }
             }
         }
         bytes
@@ -181,20 +184,12 @@ impl Case {
         Gathered { bytes, row_bytes: self.row_bytes, parts: &self.parts, to: self.to }
     }
 
-    /// Compares what node `own` has after a gather.
+    /// Compares what node `own` has after a gather: columns of no node, or only for the lead, are as they were.
     fn compare(&self, id: usize, own: usize, bytes: &[u8]) {
-        let (row_bytes, parts) = (self.row_bytes, &self.parts);
-        // Nodes whose columns are gathered here; columns of no node, or only for the lead, stay as they were.
-        let are_here = |node: usize| self.to == To::All || own == 0 || node == own;
-        let here: Vec<bool> = (0..row_bytes)
-            .map(|column| {
-                (0..parts.len())
-                    .any(|n| are_here(n) && parts[n].iter().any(|range| range.contains(&column)))
-            })
-            .collect();
-        for (at, byte) in bytes.iter().enumerate() {
-            let wanted = if here[at % row_bytes] { Case::byte(id, at) } else { 0xee };
-            assert_eq!(*byte, wanted, "case {id}, node {own}, byte {at}");
+        let wanted = self.computed_by(id, |node| self.to == To::All || own == 0 || node == own);
+        if bytes != wanted {
+            let at = bytes.iter().zip(&wanted).position(|(found, wanted)| found != wanted);
+            panic!("case {id}, node {own}: byte {at:?} differs");
         }
     }
 }
