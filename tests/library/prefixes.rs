@@ -197,14 +197,15 @@ fn pages_of_other_models_are_let_alone() {
     let (model, folder) = (demo(), Folder::new());
     let jobs = [job(&prompt(420, 300, 7))];
     answers(&mut engine(&model, 512, Some((folder.path(), PLENTY))), &jobs);
-    for (kv, n_files) in sample([(KvKind::F32, 14), (KvKind::Int8, 21)]) {
+    for kv in sample([KvKind::F32, KvKind::Int8]) {
+        let n_files = files(&folder).len();
         let other = (Arc::clone(&model.0), Some(kv));
         let wanted = answers(&mut engine(&other, 512, None), &jobs);
         for computed in [420, 1] {
             let mut other = engine(&other, 512, Some((folder.path(), PLENTY)));
             assert_eq!(answers(&mut other, &jobs)[0], (wanted[0].0.clone(), computed));
         }
-        assert_eq!(files(&folder).len(), n_files);
+        assert_eq!(files(&folder).len(), n_files + 7);
     }
 }
 
