@@ -71,6 +71,7 @@ def main():
     if len(sys.argv) not in (2, 3) or shape not in SHAPES:
         sys.exit(__doc__)
     folder, config = pathlib.Path(sys.argv[1]), SHAPES[shape]
+    folder.mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copy(TOKENIZER / name, folder)
     (folder / "config.json").write_text(json.dumps(config))

@@ -172,8 +172,9 @@ impl Case {
         for columns in parts.flat_map(|(_, part)| part) {
             for row in 0..self.m {
                 let start = row * self.row_bytes;
-                for at in start + columns.start..start + columns.end {
-                    bytes[at] = Case::byte(id, at);
+                let places = start + columns.start..start + columns.end;
+                for (byte, at) in bytes[places.clone()].iter_mut().zip(places) {
+                    *byte = Case::byte(id, at);
                 }
             }
         }
