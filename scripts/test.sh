@@ -106,8 +106,8 @@ other_machines() {
 
 begin_steps
 tools=(cc:gcc /usr/include/stdlib.h:libc6-dev pgrep:procps ip:iproute2 nft:nftables)
-[ -z "$all" ] || tools+=(shellcheck:shellcheck npm:npm readelf:binutils file:file qemu-aarch64-static:qemu-user-static cmp:diffutils
-	cpio:cpio depmod:kmod xz:xz-utils mke2fs:e2fsprogs fakeroot:fakeroot)
+[ -z "$all" ] || tools+=(shellcheck:shellcheck npm:npm readelf:binutils file:file qemu-aarch64-static:qemu-user-static
+	cmp:diffutils cpio:cpio depmod:kmod xz:xz-utils mke2fs:e2fsprogs fakeroot:fakeroot)
 need_tools "${tools[@]}"
 need_cargo
 [ -z "$all" ] || step "toolchain for aarch64" need_musl aarch64

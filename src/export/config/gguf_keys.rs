@@ -8,7 +8,7 @@ use super::settings;
 pub(super) const KV_HEADS: &str = settings::KV_HEADS[2];
 pub(super) const FFN: &str = "feed_forward_length";
 pub(super) const NORM_EPS: &str = "attention.layer_norm_rms_epsilon";
-/// Of LayerNorm, in encoders.
+/// Epsilon of the LayerNorm that encoders have in place of RMSNorm.
 pub(super) const LAYER_NORM_EPS: &str = "attention.layer_norm_epsilon";
 /// Whether tokens attend to earlier ones alone.
 pub(super) const CAUSAL: &str = "attention.causal";

@@ -63,7 +63,7 @@ fn write_ends(file: &TokenizerFile, header: &Header, head: &mut GgufHead) {
     if let Some(bos) = first.or(file.bos).or(header.bos).or_else(named) {
         head.number(&key("bos_token_id"), bos);
     }
-    // Of this kind llama.cpp puts both ids around texts.
+    // Without the flags, llama.cpp puts both ids around the texts of a WordPiece tokenizer, as LEAP does.
     if file.kind != TokenizerKind::WordPiece {
         head.flag(&key("add_bos_token"), first.or(file.bos).is_some());
         if last.is_some() {
@@ -175,7 +175,7 @@ fn write_wordpiece(file: &TokenizerFile, head: &mut GgufHead) -> Result<(), Stri
     head.text("tokenizer.ggml.model", "bert");
     head.text("tokenizer.ggml.pre", "default");
     head.texts(TOKENS, &texts(file, wordpiece::to_gguf));
-    // Of these LEAP keeps the first, which is all that texts get.
+    // LEAP keeps one token type, the first: a text has no other.
     head.number(&key("token_type_count"), 1);
     head.flag(&key("normalizer.lowercase"), lowercase);
     for (name, text) in [("seperator", "[SEP]"), ("padding", "[PAD]"), ("mask", "[MASK]")] {

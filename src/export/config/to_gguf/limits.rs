@@ -61,7 +61,7 @@ pub(super) fn check(header: &Header, family: &Family) -> Result<(), String> {
     Err(format!("a GGUF file of {what}"))
 }
 
-/// Whether a model of embeddings has what llama.cpp computes in other families alone.
+/// Whether llama.cpp computes this kind of embedding model in another family alone.
 fn is_other_embedder(model: &EmbeddingModel, family: &Family) -> bool {
     let has_dense = model.dense_dim > 0 && family.in_gguf() != "gemma-embedding";
     has_dense || model.is_bidirectional != family.allows(keys::CAUSAL)
