@@ -268,7 +268,7 @@ fn conversations_with_tools_have_a_template_of_their_own() {
 /// Templates that recurse, allocate, keep memory or panic in the library that runs them.
 #[test]
 fn hostile_templates_end_no_process() {
-    let deep = "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}";
+    let deep = "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [[[[ns.x]]]] %}{% endfor %}";
     let cycle = "{% set ns = namespace() %}{% set ns.x = ns %}";
     let keeps = "{% set ns = namespace() %}{% set ns.y = 'x' * (2000000 + messages | length) %}\
         {% set ns.x = ns %}";
