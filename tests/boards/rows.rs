@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::folder::Folder;
+use crate::common::measured::keep_figures;
 use crate::common::ran::Ran;
 use crate::common::running::Running;
 use crate::common::{leap, models, own_host};
@@ -46,7 +47,9 @@ impl Boards {
         command.args(args).stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
         command.args(["--host", &self.host, "--node", name, "--threads", "1"]);
         command.arg("--key").arg(&self.key).env("XDG_RUNTIME_DIR", self.folder.path());
-        command.env("XDG_CACHE_HOME", self.folder.join(name));
+        let caches = self.folder.join(name);
+        keep_figures(&caches);
+        command.env("XDG_CACHE_HOME", caches);
         command
     }
 

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::folder::Folder;
+use crate::common::measured::keep_figures;
 use crate::common::ran::Ran;
 use crate::common::running::Running;
 use crate::common::{leap, models};
@@ -67,7 +68,9 @@ impl Desk {
         command.args(args).stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
         command.args(["--host", "127.0.0.1", "--threads", "1"]).arg("--key").arg(key);
         command.env("XDG_RUNTIME_DIR", self.folder.path());
-        command.env("XDG_CACHE_HOME", self.folder.join(kept));
+        let caches = self.folder.join(kept);
+        keep_figures(&caches);
+        command.env("XDG_CACHE_HOME", caches);
         command
     }
 
@@ -79,10 +82,6 @@ impl Desk {
     /// Starts a board with this fault.
     fn board_with(&self, (name, kept): (&str, &str), key: &PathBuf, fault: Fault) -> Board {
         let (folder, call) = (self.folder.join(kept), free_port());
-        // The figures are copied, so that this machine is measured once.
-        let layers = |kept: &str| self.folder.join(kept).join("leap/layers");
-        fs::create_dir_all(layers(kept)).unwrap();
-        let _ = fs::copy(layers("pi").join("figures"), layers(kept).join("figures"));
         let mut command = self.leap(&["worker", "--node", name], key, kept);
         let port = free_ports(4);
         let _taken = match fault {

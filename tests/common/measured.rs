@@ -1,0 +1,54 @@
+//! This machine's figures, which boards keep: measured once for all tests of a process.
+#![allow(
+    dead_code,
+    reason = "every test crate compiles this module; not all have boards that measure themselves"
+)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::folder::Folder;
+use super::running::Running;
+use super::{leap, own_host};
+
+/// File with a board's figures, in its folder for caches.
+const FIGURES: &str = "leap/layers/figures";
+
+/// Keeps figures of boards with one thread in a board's folder for caches. A board that keeps some, or that can keep
+/// nothing, stays as it is.
+pub(crate) fn keep_figures(caches: &Path) {
+    static MEASURED: OnceLock<Vec<u8>> = OnceLock::new();
+
+    let path = caches.join(FIGURES);
+    if path.exists() || fs::create_dir_all(path.parent().unwrap()).is_err() {
+        return;
+    }
+    // Boards of tests that have no room for a file say so themselves.
+    let _ = fs::write(path, MEASURED.get_or_init(measure));
+}
+
+/// Figures that a board with one thread keeps when it starts.
+fn measure() -> Vec<u8> {
+    let folder = Folder::new();
+    let key = folder.write("key", [7; 32]);
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let host = own_host().to_string();
+    let mut command = leap();
+    command.args(["worker", "-q", "--node", "measured", "--threads", "1", "--host", &host]);
+    command.args(["--join", "9100", "--port", "9000", "--key"]).arg(key);
+    command.env("XDG_CACHE_HOME", folder.path()).env("XDG_RUNTIME_DIR", folder.path());
+    let _board = Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let start = Instant::now();
+    loop {
+        if let Ok(figures) = fs::read(folder.join(FIGURES)) {
+            return figures;
+        }
+        assert!(start.elapsed() < Duration::from_secs(120), "no figures are kept");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
