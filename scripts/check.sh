@@ -19,12 +19,21 @@ check_recipes() {
 	scripts/check-recipes.py
 }
 
-# Programs, and rings and teams in one process and as processes. They wait for their clocks for the most part.
+# test_program NAME: the program of the tests in tests/NAME, which is compiled.
+test_program() {
+	local program
+	program=$(cargo test --locked --no-run --test "$1" 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
+	[ -x "$program" ] || die "tests/$1 is not compiled"
+	say "$program"
+}
+
+# programs_and_boards BOARDS PROGRAMS: rings and teams in one process and as processes, and programs. They wait for their
+# clocks for the most part. cargo would wait for the tests that are compiled beside them.
 programs_and_boards() {
 	local skipped=()
 	[ "${LEAP_TEST_QUICK:-}" != 1 ] || skipped=(--skip live:: --skip ring_pages:: --skip rows:: --skip strays::)
-	tee_log cargo test --locked --test program
-	RUST_TEST_THREADS=$((3 * $(nproc))) tee_log cargo test --locked --test boards -- "${skipped[@]}"
+	RUST_TEST_THREADS=$((3 * $(nproc))) tee_log "$1" "${skipped[@]}"
+	tee_log "$2"
 	scripts/test-ring.sh "$TARGET_DIR/debug/leap"
 }
 
@@ -45,14 +54,16 @@ step "licences of crates" scripts/third-party.py --check
 if [ "${LEAP_TEST_QUICK:-}" != 1 ]; then
 	step "scripts: shellcheck" check_scripts
 	step "lints: this machine" clippy --locked --all-targets -- -D warnings
-	step "lints: this machine, no default features" clippy --locked --all-targets --no-default-features -- -D warnings
 fi
 test_step "tests: kernel module, in user space" make -s -C kmod test OUT="$(realpath -m "$TARGET_DIR/kmod/test")"
-step "tests: compiling" cargo test --quiet --locked --no-run
+step "tests: compiling programs and boards" cargo test --quiet --locked --no-run --test program --test boards
+boards=$(test_program boards) programs=$(test_program program)
 # Some tests wait, so more of them than processors run at the same time.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
-beside "tests: programs, boards that work together" programs_and_boards
-test_step "tests: this machine" cargo test --locked --lib --test bits --test layering --test library --test no_alloc
+beside "tests: programs, boards that work together" programs_and_boards "$boards" "$programs"
+others=(--lib --test bits --test layering --test library --test no_alloc)
+step "tests: compiling the others" cargo test --quiet --locked --no-run "${others[@]}"
+test_step "tests: this machine" cargo test --locked "${others[@]}"
 test_step "tests: examples in pages of the library" cargo test --locked --doc
 join_step
 # With the program that the tests have built.

@@ -4,15 +4,15 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# One core runs the tests of things that another machine can change: the library's own tests, whole models, rings,
-# programs and the calls of the system that they make. Files, allocations, plans, simulations, fetched layers and the order
-# of answers are the same everywhere, and where bits are the same so is their quality: `test-qemu.sh --tests` runs these
-# tests, too. The other cores run the tests of things that their instruction sets can change: modules with kernels or that
-# use them, whole models.
+# One core runs the tests of things that another machine can change: the library's own tests and whole models. Files,
+# allocations, plans, simulations, fetched layers and the order of answers are the same everywhere, where bits are the same
+# so is their quality, and rings and teams compute as one board does: `test-qemu.sh --tests` runs these tests, too. Emulated
+# boards (test-boot.sh, test-kmod.sh) run programs and a ring of them. The other cores run the tests of things that their
+# instruction sets can change: modules with kernels or that use them, whole models.
 SAME_EVERYWHERE=(--skip judging:: --skip quantised_families --skip export:: --skip tokenizer:: --skip plan:: --skip pages::
 	--skip forms:: --skip responses:: --skip prefixes:: --skip serve::tools:: --skip simulation:: --skip fetch::
-	--skip floods_of_greetings --skip files_of_llama_cpps)
-ALL=(--lib --test program --test bits -- "${SAME_EVERYWHERE[@]}")
+	--skip floods_of_greetings --skip files_of_llama_cpps --skip ring:: --skip team:: --skip device:: --skip fleet::)
+ALL=(--lib --test bits -- "${SAME_EVERYWHERE[@]}")
 MODULES=(--lib -- kernels:: model:: "${SAME_EVERYWHERE[@]}")
 MODELS=(--test bits -- golden:: "${SAME_EVERYWHERE[@]}" --skip as_the_reference --skip a_stream_behind_its_window
 	--skip do_not_depend_on_batches)
