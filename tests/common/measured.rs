@@ -4,7 +4,7 @@
     reason = "every test crate compiles this module; not all have boards that measure themselves"
 )]
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -35,20 +35,22 @@ pub(crate) fn keep_figures(caches: &Path) {
 /// Figures that a board with one thread keeps when it starts.
 fn measure() -> Vec<u8> {
     let folder = Folder::new();
-    let key = folder.write("key", [7; 32]);
+    let key = folder.write("key", (0..32).map(|n| n * 7 + 1).collect::<Vec<u8>>());
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     let host = own_host().to_string();
     let mut command = leap();
     command.args(["worker", "-q", "--node", "measured", "--threads", "1", "--host", &host]);
     command.args(["--join", "9100", "--port", "9000", "--key"]).arg(key);
     command.env("XDG_CACHE_HOME", folder.path()).env("XDG_RUNTIME_DIR", folder.path());
-    let _board = Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let said = File::create(folder.join("said")).unwrap();
+    let _board = Running(command.stdin(Stdio::null()).stderr(said).spawn().unwrap());
     let start = Instant::now();
     loop {
         if let Ok(figures) = fs::read(folder.join(FIGURES)) {
             return figures;
         }
-        assert!(start.elapsed() < Duration::from_secs(120), "no figures are kept");
+        let said = || fs::read_to_string(folder.join("said")).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(120), "no figures are kept: {}", said());
         thread::sleep(Duration::from_millis(20));
     }
 }
