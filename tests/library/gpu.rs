@@ -75,10 +75,10 @@ pub(crate) fn engine(model: &Arc<Model>, options: &Options) -> Engine {
     Engine::new(Arc::clone(model), options).unwrap()
 }
 
-/// Ids that cross blocks of positions and pages.
+/// Ids that cross blocks of positions and pages, and fill so many blocks that few rows attend to them in parts.
 pub(crate) fn prompt(model: &Model) -> Vec<u32> {
     let vocab = model.header().vocab_size as u32;
-    (0..100u32).map(|i| (i * i * 7 + i * 3 + 1) % vocab).collect()
+    (0..150u32).map(|i| (i * i * 7 + i * 3 + 1) % vocab).collect()
 }
 
 /// Bits of all logits of the prompt, in batches of these sizes, one after the other.
@@ -200,7 +200,7 @@ fn streams_that_begin_alike_share_pages_on_a_gpu() {
     let jobs: Vec<Job> = (0..6)
         .map(|i| {
             let sampling = Sampling { temperature: 0.8, seed: i as u64, ..Sampling::GREEDY };
-            Job { n_predict: 20, sampling, ..Job::new(ids[..70 + 4 * i].to_vec()) }
+            Job { n_predict: 20, sampling, ..Job::new(ids[..100 + 4 * i].to_vec()) }
         })
         .collect();
     let run = |device: &DeviceChoice| {
@@ -215,7 +215,7 @@ fn streams_that_begin_alike_share_pages_on_a_gpu() {
 fn pages_pass_between_cpu_and_gpu() {
     let Some(device) = device() else { return };
     let model = export("qwen3-tiny", INT8);
-    let ids = prompt(&model).repeat(3);
+    let ids = prompt(&model).repeat(2);
     let job = Job { n_predict: 12, ..Job::new(ids) };
     let run = |device: &DeviceChoice, kv: KvKind, folder: Option<&Path>| {
         let mut options = options(device, kv);
@@ -249,7 +249,7 @@ fn a_board_of_a_ring_may_have_a_gpu() {
         ..Recipe::demo(cuts)
     };
     let jobs: Vec<Job> =
-        [30, 70].map(|n| Job { n_predict: 8, ..Job::new(prompt(&demo())[..n].to_vec()) }).into();
+        [30, 90].map(|n| Job { n_predict: 8, ..Job::new(prompt(&demo())[..n].to_vec()) }).into();
     let said = |engine: &mut Engine| -> Vec<Vec<u32>> {
         answers(engine, &jobs).into_iter().map(|(ids, _)| ids).collect()
     };
