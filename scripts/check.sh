@@ -22,13 +22,13 @@ check_recipes() {
 # test_program NAME: the program of the tests in tests/NAME, which is compiled.
 test_program() {
 	local program
-	program=$(cargo test --locked --no-run --test "$1" 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
+	program=$(CARGO_TERM_COLOR=never cargo test --locked --no-run --test "$1" 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
 	[ -x "$program" ] || die "tests/$1 is not compiled"
 	say "$program"
 }
 
 # programs_and_boards BOARDS PROGRAMS: rings and teams in one process and as processes, and programs. They wait for their
-# clocks for the most part. cargo would wait for the tests that are compiled beside them.
+# clocks for the most part, so the other tests are compiled beside them; cargo would let them wait for that.
 programs_and_boards() {
 	local skipped=()
 	[ "${LEAP_TEST_QUICK:-}" != 1 ] || skipped=(--skip live:: --skip ring_pages:: --skip rows:: --skip strays::)
@@ -57,7 +57,8 @@ if [ "${LEAP_TEST_QUICK:-}" != 1 ]; then
 fi
 test_step "tests: kernel module, in user space" make -s -C kmod test OUT="$(realpath -m "$TARGET_DIR/kmod/test")"
 step "tests: compiling programs and boards" cargo test --quiet --locked --no-run --test program --test boards
-boards=$(test_program boards) programs=$(test_program program)
+boards=$(test_program boards)
+programs=$(test_program program)
 # Some tests wait, so more of them than processors run at the same time.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 beside "tests: programs, boards that work together" programs_and_boards "$boards" "$programs"
