@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::common::folder::Folder;
 use crate::common::leap;
-use crate::common::measured::keep_figures;
 use crate::common::ran::Ran;
 use crate::common::running::Running;
 use crate::http::Served;
+use crate::measured::give_caches;
 use crate::ports::free_port;
 use serde_json::{Value, json};
 
@@ -225,9 +225,7 @@ impl Boards {
     fn worker_with(&self, index: usize, args: &[&str]) -> Running {
         let (name, key) = (["pi", "orange"][index], self.key.to_str().unwrap());
         let mut command = self.ring.leap(&["worker", "-q", "--key", key, "--node", name]);
-        let caches = self.ring.folder.join(name);
-        keep_figures(&caches);
-        command.env("XDG_CACHE_HOME", caches);
+        give_caches(&mut command, &self.ring.folder.join(name));
         command.args(["--join", &self.calls[index], "--port", &self.links[index + 1]]);
         command.args(["--host", "127.0.0.1", "--transport", "udp", "--threads", "1"]);
         command.args(["--watts", "2,6"]).args(args);
@@ -266,8 +264,7 @@ impl Boards {
         let boards = workers.iter().map(place).collect::<Vec<_>>().join(",");
         let (model, key) = (model.to_str().unwrap(), self.key.to_str().unwrap());
         let mut command = self.ring.leap(&["serve", model, "--listen", "127.0.0.1:0"]);
-        keep_figures(cache);
-        command.env("XDG_CACHE_HOME", cache);
+        give_caches(&mut command, cache);
         command.args(["--boards", &boards, "--key", key, "--objective", "memory"]);
         command.args(["--node", "desk", "--host", "127.0.0.1", "--port", &self.links[0]]);
         command.args([
@@ -291,9 +288,7 @@ impl Boards {
         let [give, port] = [0; 2].map(|_| free_port().to_string());
         let boards = self.calls.each_ref().map(|call| format!("127.0.0.1:{call}")).join(",");
         let mut command = self.ring.leap(&["master", model, "--boards", &boards, "--key", key]);
-        let caches = self.ring.folder.join("laptop");
-        keep_figures(&caches);
-        command.env("XDG_CACHE_HOME", caches);
+        give_caches(&mut command, &self.ring.folder.join("laptop"));
         command.args(["--node", "laptop", "--host", "127.0.0.1", "--port", &port]);
         command.args(["--give", &give, "--control", "off", "--transport", "udp"]);
         command.args(["--threads", "1", "--ctx", "256", "--objective", "memory"]);

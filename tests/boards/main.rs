@@ -11,6 +11,8 @@ mod http;
 mod idle;
 #[cfg(all(feature = "serve", feature = "pickle", feature = "demo"))]
 mod live;
+#[cfg(all(feature = "pickle", feature = "demo"))]
+mod measured;
 mod places;
 #[cfg(all(feature = "pickle", feature = "demo"))]
 #[path = "../common/ports.rs"]

@@ -9,11 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::folder::Folder;
-use crate::common::measured::keep_figures;
 use crate::common::ran::Ran;
 use crate::common::running::Running;
 use crate::common::{leap, models, own_host};
 use crate::http::{Served, ask};
+use crate::measured::give_caches;
 use leap::format::model::{Header, Tensor, TensorKind};
 use serde_json::{Value, json};
 
@@ -47,9 +47,7 @@ impl Boards {
         command.args(args).stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
         command.args(["--host", &self.host, "--node", name, "--threads", "1"]);
         command.arg("--key").arg(&self.key).env("XDG_RUNTIME_DIR", self.folder.path());
-        let caches = self.folder.join(name);
-        keep_figures(&caches);
-        command.env("XDG_CACHE_HOME", caches);
+        give_caches(&mut command, &self.folder.join(name));
         command
     }
 

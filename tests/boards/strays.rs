@@ -9,10 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::folder::Folder;
-use crate::common::measured::keep_figures;
 use crate::common::ran::Ran;
 use crate::common::running::Running;
 use crate::common::{leap, models};
+use crate::measured::give_caches;
 use crate::ports::{free_port, free_ports};
 
 const PROMPT: &str = "Once upon a time there was a";
@@ -68,9 +68,7 @@ impl Desk {
         command.args(args).stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
         command.args(["--host", "127.0.0.1", "--threads", "1"]).arg("--key").arg(key);
         command.env("XDG_RUNTIME_DIR", self.folder.path());
-        let caches = self.folder.join(kept);
-        keep_figures(&caches);
-        command.env("XDG_CACHE_HOME", caches);
+        give_caches(&mut command, &self.folder.join(kept));
         command
     }
 

@@ -10,7 +10,6 @@ pub(crate) mod distant;
 pub(crate) mod folder;
 pub(crate) mod gguf;
 pub(crate) mod jobs;
-pub(crate) mod measured;
 pub(crate) mod models;
 pub(crate) mod ran;
 pub(crate) mod rings;

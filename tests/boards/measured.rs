@@ -1,29 +1,26 @@
 //! This machine's figures, which boards keep: measured once for all tests of a process.
-#![allow(
-    dead_code,
-    reason = "every test crate compiles this module; not all have boards that measure themselves"
-)]
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::folder::Folder;
-use super::running::Running;
-use super::{leap, own_host};
+use crate::common::folder::Folder;
+use crate::common::running::Running;
+use crate::common::{leap, own_host};
 
 /// File with a board's figures, in its folder for caches.
 const FIGURES: &str = "leap/layers/figures";
 
-/// Keeps figures of boards with one thread in a board's folder for caches. A board that keeps some, or that can keep
-/// nothing, stays as it is.
-pub(crate) fn keep_figures(caches: &Path) {
+/// Gives a board with one thread its folder for caches, with figures of this machine. A board that has some, or that can
+/// keep nothing, stays as it is.
+pub(crate) fn give_caches(command: &mut Command, caches: &Path) {
     static MEASURED: OnceLock<Vec<u8>> = OnceLock::new();
 
+    command.env("XDG_CACHE_HOME", caches);
     let path = caches.join(FIGURES);
     if path.exists() || fs::create_dir_all(path.parent().unwrap()).is_err() {
         return;
