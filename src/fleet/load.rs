@@ -75,9 +75,8 @@ pub(crate) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
         need.read += header.bytes_per_token_of(&tensor);
         need.ops += ops(header, &tensor);
     }
-    let states = plan.state_bytes(header, 0..header.n_layers) as u64;
     let (row_bytes, joined_from) = (4 * header.row_width() as u64, header.joined_from());
-    Ok(Load { layers, ends, every: every as u64, states, row_bytes, joined_from })
+    Ok(Load { layers, ends, every: every as u64, row_bytes, joined_from })
 }
 
 /// Operations for one row of activations, in matrices that are multiplied.
@@ -119,8 +118,6 @@ mod tests {
             own.filter(|tensor| tensor.id.layer == layer).map(|tensor| tensor.bytes).sum()
         };
         let rest = |layer: usize| load.layers[layer].memory - weights(layer);
-        let all: u64 = (0..header.n_layers).map(rest).sum();
-        assert!(load.states > all / 2 && load.states < all, "{} of {all}", load.states);
         // 16 heads of 128 by 128 f32, in two slots of each of two streams and in four checkpoints.
         assert!(header.mixer(0).is_some() && rest(0) > 8 * (16 * 128 * 128 * 4));
         // Two contexts of 2,048 keys and values of two heads, in f16.
@@ -149,7 +146,6 @@ mod tests {
             assert_eq!(all().map(|need| need.read).sum::<u64>(), header.bytes_per_token(|_| true));
             let weights: u64 = header.tensors().map(|tensor| tensor.bytes).sum();
             assert!(all().map(|need| need.memory).sum::<u64>() > weights, "{shape}");
-            assert_eq!(load.states, 0, "{shape}");
             assert!(load.every > 0 && load.row_bytes == 4 * header.row_width() as u64);
         }
         // 1.1 B weights; the embedding is not multiplied.

@@ -334,7 +334,6 @@ mod tests {
             layers: vec![need; 12],
             ends: Need::default(),
             every: 0,
-            states: 0,
             row_bytes: 4,
             joined_from: 12,
         };

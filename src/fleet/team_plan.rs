@@ -45,7 +45,7 @@ impl<'a> TeamPlan<'a> {
         load: &Load,
         boards: Vec<&'a Board>,
     ) -> Result<TeamPlan<'a>, SharesError> {
-        let shares = shares(&boards, &divided(load), load.every + load.states);
+        let shares = shares(&boards, &divided(load), load.every);
         TeamPlan::with_shares(header, load, boards, shares)
     }
 
@@ -72,7 +72,7 @@ impl<'a> TeamPlan<'a> {
         };
         let parts = (0..boards.len()).map(part).collect::<Result<Vec<TeamPart>, SharesError>>()?;
         let figures = team_figures(&boards, &parts, load.layers.len());
-        Ok(TeamPlan { boards, shares, parts, figures, every: load.every + load.states })
+        Ok(TeamPlan { boards, shares, parts, figures, every: load.every })
     }
 
     /// The first board that lacks memory for its part: its name, and the bytes that it needs.
@@ -185,13 +185,12 @@ pub(crate) fn quickest(boards: &[Board]) -> Vec<&Board> {
     quickest.filter(|board| board.wish != Wish::Never).collect()
 }
 
-/// Sum of a model's demand on boards, less what each board of a team has whole.
+/// Sum of a model's demand on boards that a team's boards divide.
 fn divided(load: &Load) -> Need {
     let needs = load.layers.iter().chain([&load.ends]);
-    let whole = needs.fold(Need::default(), |sum, need| Need {
+    needs.fold(Need::default(), |sum, need| Need {
         memory: sum.memory.saturating_add(need.memory),
         read: sum.read.saturating_add(need.read),
         ops: sum.ops.saturating_add(need.ops),
-    });
-    Need { memory: whole.memory.saturating_sub(load.states), ..whole }
+    })
 }

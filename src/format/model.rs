@@ -140,6 +140,7 @@ mod header;
 mod kinds;
 mod layer;
 mod layer_set;
+mod mix_parts;
 mod more_features;
 mod more_layers;
 mod part;
@@ -164,6 +165,7 @@ pub use header::{
 pub use kinds::{RowOrder, TensorKind, TensorRole};
 pub use layer::{LayerSpec, Rope};
 pub use layer_set::{LAYER_SET_MAX, LayerSet};
+pub use mix_parts::{MixParts, MixRows};
 pub use more_features::{FullHeads, MoreFeatures};
 pub use part::{Extent, Part};
 pub use reads::{WeightPart, WeightRead};

@@ -79,7 +79,7 @@ struct StepEntry {
 
 /// Bytes of a layer's states.
 pub(super) fn layer_bytes(header: &Header, plan: &Plan) -> u64 {
-    StateShape::new(header, 0..0, plan).map_or(0, |shape| {
+    StateShape::new(header, 0..0, (plan, None)).map_or(0, |shape| {
         let (slots, journals) = floats(&shape);
         4 * (slots + journals)
     })
@@ -107,7 +107,7 @@ impl DeviceStates {
         (header, layers): (&Header, Range<usize>),
         plan: &Plan,
     ) -> Result<Option<DeviceStates>, GpuError> {
-        let Some(all) = States::new(header, layers, plan) else { return Ok(None) };
+        let Some(all) = States::new(header, layers, (plan, None)) else { return Ok(None) };
         let bytes = layer_bytes(header, plan);
         let memory = |_| Memory::new(handle, bytes, Place::Device);
         let layers: Vec<Memory> = (0..all.shape.n_layers).map(memory).collect::<Result<_, _>>()?;

@@ -1,7 +1,5 @@
 //! The buffers of a forward pass, carved from the arena in one place.
 
-use std::ops::Range;
-
 use half::f16;
 
 use super::Share;
@@ -68,16 +66,6 @@ impl Plan {
         self.team_bytes(header, share, None)
     }
 
-    /// Bytes of the states of `layers`: those of streams, with what takes rejected drafts back, and checkpoints.
-    pub fn state_bytes(&self, header: &Header, layers: Range<usize>) -> usize {
-        StateShape::new(header, layers, self).map_or(0, |shape| {
-            let of_layer =
-                [shape.matrices_of_layer(), shape.histories_of_layer(), shape.journals_of_layer()];
-            let all = of_layer.into_iter().fold(0, usize::saturating_add);
-            all.saturating_mul(shape.n_layers).saturating_mul(size_of::<f32>())
-        })
-    }
-
     /// Bytes of the buffers of a team's node; of a node without a team if `team` is `None`.
     pub(super) fn team_bytes(
         &self,
@@ -111,7 +99,7 @@ fn team_values(header: &Header, team: &Team, plan: &Plan, logits: usize) -> [usi
     let part = plan.max_batch.saturating_mul(widest);
     let part = part.max(logits.saturating_mul(width(Columns::Vocab)));
     let of_experts = team.row_len(Columns::Ffn).saturating_mul(active.max(1));
-    let others = [Columns::Heads, Columns::FullHeads, Columns::DenseFfn];
+    let others = [Columns::Heads, Columns::FullHeads, Columns::DenseFfn, Columns::Mix];
     let inputs = others.into_iter().fold(of_experts, |most, of| most.max(team.row_len(of)));
     let acts = inputs.max(header.dim.div_ceil(2));
     [part, plan.max_batch.saturating_mul(acts)]
@@ -154,7 +142,7 @@ impl<'a> Buffers<'a> {
         let rows_or_experts = plan.max_batch.max(n_active);
         let logits = if share.has_ends { plan.max_logits } else { 0 };
         let kv_units = plan.kv_units(own, share.layers.clone());
-        let state = StateShape::new(header, share.layers.clone(), plan);
+        let state = StateShape::new(header, share.layers.clone(), (plan, team.map(Team::own)));
         let [part, acts] = team.map_or([0; 2], |team| team_values(header, team, plan, logits));
         Ok(Buffers {
             x: carver.take("x", rows(header.dim))?,
@@ -167,7 +155,7 @@ impl<'a> Buffers<'a> {
             logits: carver.take("logits", logits.saturating_mul(header.vocab_size))?,
             part: carver.take("a node's part", part)?,
             acts: carver.take("gathered inputs", acts)?,
-            recurrent: RecurrentBuffers::carve(state, (header.dim, plan.max_batch), carver)?,
+            recurrent: RecurrentBuffers::carve(state, plan.max_batch, carver)?,
             kv: match plan.kv {
                 KvKind::F16 => KvValues::F16(carver.take("KV cache", kv_units)?),
                 KvKind::F32 => KvValues::F32(carver.take("KV cache", kv_units)?),

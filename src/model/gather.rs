@@ -20,8 +20,8 @@ pub struct SpreadRows<'a> {
     pub bytes: &'a mut [u8],
     /// Bytes of a row.
     pub row_bytes: usize,
-    /// Two byte ranges of a row for each node: the parts that the node computes.
-    pub parts: &'a [[Range<usize>; 2]],
+    /// Byte ranges of a row for each node: the parts that the node computes.
+    pub parts: &'a [Vec<Range<usize>>],
     /// Nodes that receive the parts.
     pub to: To,
 }

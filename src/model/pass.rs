@@ -90,15 +90,24 @@ impl Pass<'_> {
         packed.unwrap_or_else(|| self.model.matrix(kind, layer))
     }
 
-    /// This node's rows of the matrix of `kind` in `layer`.
+    /// This node's rows of the matrix of `kind` in `layer`, which are one range.
     pub(super) fn rows(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
-        let matrix = self.matrix(kind, layer);
-        let header = self.model.header();
-        match self.team {
-            Some(_) if header.slice().is_none() => matrix.slice_rows(self.slice.rows(kind, header)),
-            // A file for a team's node holds only this node's rows.
-            Some(_) | None => matrix,
-        }
+        let none = || self.matrix(kind, layer).slice_rows(0..0);
+        self.row_ranges(kind, layer).next().unwrap_or_else(none)
+    }
+
+    /// This node's rows of the matrix of `kind` in `layer`.
+    pub(super) fn row_ranges(
+        &self,
+        kind: TensorKind,
+        layer: usize,
+    ) -> impl Iterator<Item = Matrix<'_>> {
+        let (matrix, header) = (self.matrix(kind, layer), self.model.header());
+        // A file for a team's node holds only this node's rows.
+        let is_cut = self.team.is_some() && header.slice().is_none();
+        let ranges = is_cut.then(|| self.slice.rows(kind, header));
+        let cut = ranges.into_iter().flatten().map(move |rows| matrix.slice_rows(rows));
+        cut.chain((!is_cut).then_some(matrix))
     }
 
     /// Fills `x` with the embeddings of `tokens`.
@@ -266,7 +275,7 @@ impl Pass<'_> {
         let header = self.model.header();
         let Slice { heads, kv_heads, full_kv_heads, .. } = &self.slice;
         let vector = |kind| {
-            let rows = self.slice.rows(kind, header);
+            let rows = self.slice.rows(kind, header).next()?;
             self.vector(kind, layer).map(|vector| &vector[rows])
         };
         let kv_heads = if spec.has_full_heads { full_kv_heads } else { kv_heads };

@@ -24,7 +24,7 @@ pub(super) const FEW_ROWS: usize = 16;
 const _: () = assert!(ROW_TILE.is_multiple_of(CUT_ROWS));
 
 /// Maximum number of matrices in one call.
-const MATRICES_MAX: usize = 2 * EXPERTS_ACTIVE_MAX;
+pub(super) const MATRICES_MAX: usize = 2 * EXPERTS_ACTIVE_MAX;
 
 /// A function that writes a row of inputs.
 pub(super) type Fill<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);

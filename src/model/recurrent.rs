@@ -10,11 +10,11 @@ use super::batch::Span;
 use super::buffers::Buffers;
 use super::inputs::Inputs;
 use super::pass::Pass;
-use super::project::{Fill, Projector};
-use super::recurrent_buffers::{MixRows, RecurrentBuffers};
+use super::project::{Fill, MATRICES_MAX, Projector};
+use super::recurrent_buffers::{MixBuffers, RecurrentBuffers};
 use super::state::{Replay, Run, StateShape, States};
 use super::zeros::zeros;
-use crate::format::model::{Mixer, TAPS_MAX, TensorKind};
+use crate::format::model::{MixRows, Mixer, TAPS_MAX, TensorKind};
 use crate::kernels::{Convolution, DeltaStep, Kernels, MatrixDims, ScanStep};
 use crate::pool::{Chunks, Pool};
 
@@ -39,7 +39,7 @@ struct Recurrence<'a> {
     n_rows: usize,
 }
 
-/// Weights of the convolution and of the recurrence.
+/// Weights of the convolution and of the recurrence, for all channels and heads of the layer.
 #[derive(Clone, Copy)]
 struct MixWeights<'a> {
     convolution: Convolution<'a>,
@@ -73,7 +73,7 @@ impl<'a> Rows<'a> {
 impl Pass<'_> {
     /// Makes the states that the batch continues from and that are not there yet.
     pub(super) fn replay(&self, states: &States, buffers: &mut Buffers<'_>) {
-        if states.replays().is_empty() {
+        if states.replays().is_empty() || states.shape.channels == 0 {
             return;
         }
         for layer in self.model.share().layers.clone() {
@@ -91,7 +91,7 @@ impl Pass<'_> {
         let (shape, index) = (states.shape, states.index(layer - self.model.share().layers.start));
         let RecurrentBuffers { rows: mix, matrices, histories, journal } = &mut buffers.recurrent;
         let at = index * shape.journals_of_layer() + stream * shape.journal_len();
-        let (width, n) = (shape.journal_width(), shape.mixer.n_controls());
+        let (width, n) = (shape.journal_width(), shape.n_controls());
         let inputs = &journal[at..][..shape.journal_len()];
         let rows = Rows {
             inputs,
@@ -118,7 +118,7 @@ impl Pass<'_> {
 
     /// Computes a recurrent layer, and adds its output to `x`.
     pub(super) fn recur(&self, layer: usize, states: &States, buffers: &mut Buffers<'_>) {
-        self.project_mix(layer, states.shape.mixer, buffers);
+        self.project_mix(layer, states.shape, buffers);
         self.advance(layer, states, buffers);
         self.project_mixed(layer, states.shape, buffers);
         self.add_attention(layer, buffers);
@@ -127,17 +127,20 @@ impl Pass<'_> {
     /// Takes the states of a recurrent layer through the rows, from their projections to the recurrence's outputs.
     pub(super) fn advance(&self, layer: usize, states: &States, buffers: &mut Buffers<'_>) {
         let shape = states.shape;
+        if shape.channels == 0 {
+            return;
+        }
         let index = states.index(layer - self.model.share().layers.start);
         let RecurrentBuffers { rows: mix, matrices, histories, journal } = &mut buffers.recurrent;
-        let (width, dim) = (mix_width(shape, self.model.header().dim), self.model.header().dim);
+        let (width, channels) = (shape.in_width(), shape.channels);
         let at = match shape.mixer {
             Mixer::ShortConv { .. } => {
                 let rows = Chunks::new(&mut mix.projected[..self.m * width], width);
                 self.pool.run_chunks(rows, &|_, row| {
-                    let (gates, x) = row.split_at_mut(2 * dim);
+                    let (gates, x) = row.split_at_mut(2 * channels);
                     x.iter_mut().zip(gates).for_each(|(x, gate)| *x *= *gate);
                 });
-                2 * dim
+                2 * channels
             }
             Mixer::DeltaRule(_) | Mixer::StateSpace(_) => 0,
         };
@@ -146,7 +149,7 @@ impl Pass<'_> {
             width,
             at,
             controls: mix.controls,
-            controls_width: shape.mixer.n_controls(),
+            controls_width: shape.n_controls(),
             controls_at: 0,
         };
         let recurrence = Recurrence {
@@ -170,6 +173,7 @@ impl Pass<'_> {
         MixWeights {
             convolution: Convolution {
                 taps: vector(TensorKind::MixConv),
+                stride: self.model.header().shape(TensorKind::MixConv).1,
                 bias: is_space.then(|| vector(TensorKind::MixConvBias)),
                 is_activated: !matches!(mixer, Mixer::ShortConv { .. }),
             },
@@ -177,52 +181,81 @@ impl Pass<'_> {
         }
     }
 
-    /// Projects the outputs of the recurrence to `delta`; in a team, this node's columns to `part`.
-    pub(super) fn project_mixed(&self, layer: usize, shape: StateShape, buffers: &mut Buffers<'_>) {
-        let header = self.model.header();
-        let norm = header.has(TensorKind::MixNorm).then_some(TensorKind::MixNorm);
-        let ends = MixEnds {
-            kernels: self.kernels,
-            shape,
-            norm: norm.map(|kind| self.model.vector(kind, layer)),
-            norm_eps: header.norm_eps,
-            dim: header.dim,
-            m: self.m,
+    /// Projects the outputs of the recurrence to `delta`.
+    fn project_mixed(&self, layer: usize, shape: StateShape, buffers: &mut Buffers<'_>) {
+        let ends = self.mix_ends(layer, shape);
+        let Buffers { recurrent, inputs, delta, .. } = buffers;
+        let fill = |row: usize, out: &mut [f32]| {
+            ends.write(&recurrent.rows, row, out);
+            ends.normalise(out);
         };
-        let Buffers { recurrent, inputs, delta, part, .. } = buffers;
-        let fill = |row: usize, out: &mut [f32]| ends.write(&recurrent.rows, row, out);
         let (projector, out) = (self.projector(), self.rows(TensorKind::MixOut, layer));
-        let dims = MatrixDims { rows: self.m, k: shape.mixer.out_cols(header.dim) };
+        let dims = MatrixDims { rows: self.m, k: shape.out_width() };
         let id = (TensorKind::MixOut, 0);
         let fill = self.watcher(layer).tell(id, (inputs.f32, dims), self.pool, Some(&fill));
         let inputs = projector.prepare(inputs, dims, &out, fill);
-        let place = if self.team.is_some() { part } else { delta };
-        projector.project(inputs, &[out], place);
+        projector.project(inputs, &[out], delta);
     }
 
-    /// Projects the rows to the inputs of the convolution and to the output's gate, in a team to this node's columns of
-    /// them, in `part`; and to controls.
-    pub(super) fn project_mix(&self, layer: usize, mixer: Mixer, buffers: &mut Buffers<'_>) {
+    /// Writes the inputs of the output projection that follow from this node's parts of a recurrent layer to `part`. In a
+    /// state space their norm is missing: it takes values of all nodes.
+    pub(super) fn end_parts(&self, layer: usize, shape: StateShape, buffers: &mut Buffers<'_>) {
+        let width = shape.out_width();
+        if width == 0 {
+            return;
+        }
+        let (ends, Buffers { recurrent, part, .. }) = (self.mix_ends(layer, shape), buffers);
+        let rows = Chunks::new(&mut part[..self.m * width], width);
+        self.pool.run_chunks(rows, &|row, out| ends.write(&recurrent.rows, row, out));
+    }
+
+    /// Normalises the gathered inputs of a state space's output projection.
+    pub(super) fn normalise_mixed(
+        &self,
+        layer: usize,
+        shape: StateShape,
+        buffers: &mut Buffers<'_>,
+    ) {
+        let Mixer::StateSpace(space) = shape.parts.whole() else { return };
+        let ends = self.mix_ends(layer, shape);
+        let rows = Chunks::new(&mut buffers.acts[..self.m * space.inner()], space.inner());
+        self.pool.run_chunks(rows, &|_, row| ends.normalise(row));
+    }
+
+    fn mix_ends(&self, layer: usize, shape: StateShape) -> MixEnds<'_> {
+        let header = self.model.header();
+        let norm = header.has(TensorKind::MixNorm).then_some(TensorKind::MixNorm);
+        MixEnds {
+            kernels: self.kernels,
+            shape,
+            in_width: shape.in_width(),
+            norm: norm.map(|kind| self.model.vector(kind, layer)),
+            norm_eps: header.norm_eps,
+            m: self.m,
+        }
+    }
+
+    /// Projects the rows to the inputs of the convolution, to the output's gate, and to controls; in a team, to those of
+    /// this node's parts, and to all controls.
+    pub(super) fn project_mix(&self, layer: usize, shape: StateShape, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
         let projector = self.projector();
         let norm = self.norm((TensorKind::AttentionNorm, layer), header.norm_eps);
         let dims = MatrixDims { rows: self.m, k: header.dim };
-        let Buffers { x, inputs, part, recurrent: RecurrentBuffers { rows: mix, .. }, .. } =
-            buffers;
+        let Buffers { x, inputs, recurrent: RecurrentBuffers { rows: mix, .. }, .. } = buffers;
         let x = &**x;
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
-        let mut matrices: heapless::Vec<Matrix<'_>, 2> = heapless::Vec::new();
-        for kind in [TensorKind::MixIn, TensorKind::MixGate] {
-            if header.has(kind) {
-                let _ = matrices.push(self.rows(kind, layer));
-            }
-        }
+        let kinds = [TensorKind::MixIn, TensorKind::MixGate];
+        let kinds = kinds.into_iter().filter(|kind| header.has(*kind));
+        let matrices: heapless::Vec<Matrix<'_>, MATRICES_MAX> =
+            kinds.flat_map(|kind| self.row_ranges(kind, layer)).collect();
+        // A node of a team may have no parts.
+        let Some(first) = matrices.first().filter(|_| shape.channels > 0) else { return };
         let id = (TensorKind::MixIn, 0);
         let told = self.watcher(layer).tell(id, (inputs.f32, dims), self.pool, Some(&fill));
-        let prepared = projector.prepare(inputs, dims, &matrices[0], told);
-        let place = if self.team.is_some() { part } else { &mut *mix.projected };
-        projector.project(prepared, &matrices, place);
-        if mixer.n_controls() > 0 {
+        let prepared = projector.prepare(inputs, dims, first, told);
+        projector.project(prepared, &matrices, mix.projected);
+        if shape.n_controls() > 0 {
             self.project_controls(layer, (projector, &fill), (inputs, mix.controls));
         }
     }
@@ -277,13 +310,28 @@ impl Recurrence<'_> {
             let n = self.shape.mixer.taps();
             let input = |tap: usize| self.input(run, histories, (row + tap + 1).wrapping_sub(n));
             let inputs: heapless::Vec<&[f32], TAPS_MAX> = (0..n).map(input).collect();
-            self.kernels.convolve(&inputs, self.weights.convolution, out);
+            self.convolve_row(&inputs, out);
             let Mixer::DeltaRule(rule) = self.shape.mixer else { return };
             let (queries, keys) = out[..2 * rule.keys()].split_at_mut(rule.keys());
             let root = (rule.key_dim as f32).sqrt();
             normalise(self.kernels, queries, rule.key_dim, 1.0 / (root * root));
             normalise(self.kernels, keys, rule.key_dim, 1.0 / root);
         });
+    }
+
+    /// Convolves `inputs`, the oldest first, of this node's channels.
+    fn convolve_row(&self, inputs: &[&[f32]], out: &mut [f32]) {
+        let convolution @ Convolution { taps, bias, .. } = self.weights.convolution;
+        let mut first = 0;
+        for channels in self.shape.parts.ranges(MixRows::Channels) {
+            let own = first..first + channels.len();
+            let inputs = inputs.iter().map(|x| &x[own.clone()]);
+            let inputs: heapless::Vec<&[f32], TAPS_MAX> = inputs.collect();
+            let (taps, bias) = (&taps[channels.start..], bias.map(|bias| &bias[channels]));
+            let own = &mut out[own];
+            first += own.len();
+            self.kernels.convolve(&inputs, Convolution { taps, bias, ..convolution }, own);
+        }
     }
 
     /// The inputs of the convolution in `row`, which is a row of `run` or, wrapping below 0, one before it.
@@ -355,13 +403,12 @@ impl Recurrence<'_> {
                 Places { value, rows: [query, rule.keys() + query] }
             }
             Mixer::StateSpace(space) => {
-                let group = head / (space.heads / space.groups);
-                let write = space.inner() + group * space.state_dim;
+                let write = space.inner() + self.shape.parts.group(head) * space.state_dim;
                 let read = write + space.groups * space.state_dim;
                 Places { value: head * space.head_dim + first, rows: [write, read] }
             }
         };
-        Unit { head, places, convolved }
+        Unit { head: self.shape.parts.head(head), places, convolved }
     }
 
     /// Copies each run's old state, or zeros at a text's beginning, to where the new one will be.
@@ -399,16 +446,17 @@ impl Recurrence<'_> {
         let Unit { head, places: Places { value, rows: [one, other] }, convolved } = *unit;
         let (channels, columns) = (self.shape.channels, self.shape.columns());
         let part = |row: usize, at: usize, n: usize| &convolved[row * channels + at..][..n];
-        let controls = |row: usize| self.rows.controls(row, self.shape.mixer.n_controls());
+        let n_controls = self.shape.n_controls();
+        let controls = |row: usize| self.rows.controls(row, n_controls);
         match self.shape.mixer {
             Mixer::ShortConv { .. } => {}
-            Mixer::DeltaRule(rule) => {
+            Mixer::DeltaRule(_) => {
                 let steps = rows.map(|row| DeltaStep {
                     query: part(row, one, n_rows),
                     key: part(row, other, n_rows),
                     value: part(row, value, columns),
                     strength: controls(row)[head],
-                    decay: controls(row)[rule.value_heads + head],
+                    decay: controls(row)[n_controls / 2 + head],
                 });
                 let steps: heapless::Vec<DeltaStep<'_>, STEPS> = steps.collect();
                 self.kernels.delta_rule(&steps, state, out);
@@ -429,7 +477,7 @@ impl Recurrence<'_> {
 
     /// Writes the rows of the runs that may be taken back to the journal.
     fn write_journal(&self, index: usize, journal: &mut [f32]) {
-        let (channels, n) = (self.shape.channels, self.shape.mixer.n_controls());
+        let (channels, n) = (self.shape.channels, self.shape.n_controls());
         for run in self.runs.iter().filter(|run| run.is_journaled) {
             let at = index * self.shape.journals_of_layer() + run.stream * self.shape.journal_len();
             let kept = journal[at..].chunks_exact_mut(self.shape.journal_width());
@@ -444,6 +492,7 @@ impl Recurrence<'_> {
 
 /// A unit of columns of a head's state.
 struct Unit<'a> {
+    /// The head's number in the layer, of which this node may have a part.
     head: usize,
     places: Places,
     convolved: &'a [f32],
@@ -469,30 +518,25 @@ fn normalise(kernels: &Kernels, x: &mut [f32], dim: usize, scale: f32) {
     }
 }
 
-/// Width of a row of projections, in a model of width `dim`.
-fn mix_width(shape: StateShape, dim: usize) -> usize {
-    shape.mixer.in_rows(dim) + shape.mixer.gate_rows()
-}
-
 /// The end of a recurrent layer: from the recurrence to the inputs of the output projection.
 struct MixEnds<'a> {
     kernels: &'a Kernels,
     shape: StateShape,
+    /// Values of a row of first projections.
+    in_width: usize,
     norm: Option<&'a [f32]>,
     norm_eps: f32,
-    dim: usize,
     m: usize,
 }
 
 impl MixEnds<'_> {
-    /// Writes row `row` of the output projection's inputs.
-    fn write(&self, mix: &MixRows<'_>, row: usize, out: &mut [f32]) {
+    /// Writes row `row` of the output projection's inputs, before the norm of a state space.
+    fn write(&self, mix: &MixBuffers<'_>, row: usize, out: &mut [f32]) {
         let (mixer, channels) = (self.shape.mixer, self.shape.channels);
-        let width = mix_width(self.shape, self.dim);
-        let projected = &mix.projected[row * width..][..width];
+        let projected = &mix.projected[row * self.in_width..][..self.in_width];
         if let Mixer::ShortConv { .. } = mixer {
             let convolved = &mix.convolved[row * channels..][..channels];
-            let gates = &projected[self.dim..][..self.dim];
+            let gates = &projected[channels..][..channels];
             let both = convolved.iter().zip(gates);
             return out.iter_mut().zip(both).for_each(|(out, (x, gate))| *out = x * gate);
         }
@@ -509,7 +553,6 @@ impl MixEnds<'_> {
                     self.read(mix, row, head, values);
                     self.kernels.swiglu(gate, values, out);
                 }
-                self.normalise_groups(out, space.inner() / space.groups);
             }
         }
     }
@@ -517,7 +560,7 @@ impl MixEnds<'_> {
     /// The delta rule normalises each head, and then multiplies it by its gate.
     fn write_normed(
         &self,
-        mix: &MixRows<'_>,
+        mix: &MixBuffers<'_>,
         row: usize,
         (width, gates): (usize, &[f32]),
         out: &mut [f32],
@@ -532,10 +575,11 @@ impl MixEnds<'_> {
         }
     }
 
-    /// Normalises the groups of `out`, each of `width` values, in place: RMSNorm.
-    fn normalise_groups(&self, out: &mut [f32], width: usize) {
-        let weights = self.norm.unwrap_or_default();
-        for (x, weight) in out.chunks_exact_mut(width).zip(weights.chunks_exact(width)) {
+    /// Normalises a state space's groups of heads in a row of the output projection's inputs: RMSNorm.
+    fn normalise(&self, row: &mut [f32]) {
+        let Mixer::StateSpace(space) = self.shape.parts.whole() else { return };
+        let (width, weights) = (space.inner() / space.groups, self.norm.unwrap_or_default());
+        for (x, weight) in row.chunks_exact_mut(width).zip(weights.chunks_exact(width)) {
             let mut square = [0.0];
             self.kernels.matmul_f32(x, width, x, &mut [&mut square]);
             let factor = 1.0 / (square[0] / width as f32 + self.norm_eps).sqrt();
@@ -544,7 +588,7 @@ impl MixEnds<'_> {
     }
 
     /// Reads a head's part of row `row` of the recurrence's output.
-    fn read(&self, mix: &MixRows<'_>, row: usize, head: usize, out: &mut [f32]) {
+    fn read(&self, mix: &MixBuffers<'_>, row: usize, head: usize, out: &mut [f32]) {
         let columns = self.shape.columns();
         for (part, out) in out.chunks_exact_mut(columns).enumerate() {
             let unit = head * self.shape.units_of_head() + part;

@@ -2,11 +2,10 @@
 
 use super::state::StateShape;
 use crate::arena::{Carver, Exhausted};
-use crate::format::model::Mixer;
 
 /// Everything that recurrent layers write, besides what all layers do. Empty in models without them.
 pub(super) struct RecurrentBuffers<'a> {
-    pub(super) rows: MixRows<'a>,
+    pub(super) rows: MixBuffers<'a>,
     /// States of heads, `[layer, unit, slot, row, column]`.
     pub(super) matrices: &'a mut [f32],
     /// Last inputs of convolutions, `[layer, slot, taps - 1, channel]`, the oldest first.
@@ -16,8 +15,8 @@ pub(super) struct RecurrentBuffers<'a> {
 }
 
 /// Rows of a batch between a recurrent layer's projections.
-pub(super) struct MixRows<'a> {
-    /// Projections to the convolution's inputs, and to the output's gate, `[batch, in_rows + gate_rows]`.
+pub(super) struct MixBuffers<'a> {
+    /// Projections to the convolution's inputs, and to the output's gate, `[batch, in_width]`.
     pub(super) projected: &'a mut [f32],
     /// Projections to controls, then controls, `[batch, n_controls]`.
     pub(super) controls: &'a mut [f32],
@@ -28,24 +27,24 @@ pub(super) struct MixRows<'a> {
 }
 
 impl<'a> RecurrentBuffers<'a> {
-    /// Takes the buffers for batches of `max_batch` rows, in a model of width `dim`.
+    /// Takes the buffers for batches of `max_batch` rows.
     pub(super) fn carve(
         state: Option<StateShape>,
-        (dim, max_batch): (usize, usize),
+        max_batch: usize,
         carver: &mut Carver<'a>,
     ) -> Result<RecurrentBuffers<'a>, Exhausted> {
-        let rows = |width: fn(&Mixer, usize) -> usize| {
-            state.map_or(0, |state| max_batch.saturating_mul(width(&state.mixer, dim)))
+        let rows = |width: fn(&StateShape) -> usize| {
+            state.map_or(0, |state| max_batch.saturating_mul(width(&state)))
         };
         let layers = |len: fn(&StateShape) -> usize| {
             state.map_or(0, |state| len(&state).saturating_mul(state.n_layers))
         };
         Ok(RecurrentBuffers {
-            rows: MixRows {
-                projected: carver.take("mixed", rows(|m, dim| m.in_rows(dim) + m.gate_rows()))?,
-                controls: carver.take("controls", rows(|m, _| m.n_controls()))?,
-                convolved: carver.take("convolved", rows(Mixer::channels))?,
-                outputs: carver.take("recurrence", rows(Mixer::out_cols))?,
+            rows: MixBuffers {
+                projected: carver.take("mixed", rows(StateShape::in_width))?,
+                controls: carver.take("controls", rows(StateShape::n_controls))?,
+                convolved: carver.take("convolved", rows(|state| state.channels))?,
+                outputs: carver.take("recurrence", rows(StateShape::out_width))?,
             },
             matrices: carver.take("states", layers(StateShape::matrices_of_layer))?,
             histories: carver.take("histories", layers(StateShape::histories_of_layer))?,
@@ -72,8 +71,8 @@ impl<'a> RecurrentBuffers<'a> {
     /// All buffers, borrowed for a shorter time.
     pub(super) fn whole(&mut self) -> RecurrentBuffers<'_> {
         let RecurrentBuffers { rows, matrices, histories, journal } = self;
-        let MixRows { projected, controls, convolved, outputs } = rows;
-        let rows = MixRows { projected, controls, convolved, outputs };
+        let MixBuffers { projected, controls, convolved, outputs } = rows;
+        let rows = MixBuffers { projected, controls, convolved, outputs };
         RecurrentBuffers { rows, matrices, histories, journal }
     }
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use super::batch::{ForwardError, Span, StateUse, Wants};
 use super::plan::Plan;
-use crate::format::model::{Header, Mixer};
+use crate::format::model::{Header, MixParts, MixRows, Mixer, Slice};
 use crate::kernels::DELTA_COLUMNS;
 
 /// Most rows at the end of a batch that can be taken back one by one: a token and drafts after it.
@@ -22,8 +22,10 @@ pub const REWIND_ROWS: usize = 16;
 /// Layout of the states of a share's recurrent layers.
 #[derive(Clone, Copy)]
 pub(crate) struct StateShape {
-    /// Form of the recurrent layers.
+    /// Form of the recurrent layers, of which a node of a team has only its parts.
     pub(crate) mixer: Mixer,
+    /// Those parts; of a node without a team all.
+    pub(crate) parts: MixParts,
     /// Channels of the convolution.
     pub(crate) channels: usize,
     /// Number of recurrent layers in the share.
@@ -33,12 +35,21 @@ pub(crate) struct StateShape {
 }
 
 impl StateShape {
-    /// Layout for `layers` of a model; `None` if the model has no recurrent layers.
-    pub(crate) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> Option<StateShape> {
-        let mixer = header.features.recurrent?.mixer;
+    /// Layout for `layers` of a model, on a node of a team with these rows of the layers; `None` if the model has no
+    /// recurrent layers.
+    pub(crate) fn new(
+        header: &Header,
+        layers: Range<usize>,
+        (plan, slice): (&Plan, Option<&Slice>),
+    ) -> Option<StateShape> {
+        let parts = match slice {
+            Some(slice) => MixParts::new(header, slice.mix.clone()),
+            None => MixParts::all(header),
+        }?;
         Some(StateShape {
-            mixer,
-            channels: mixer.channels(header.dim),
+            mixer: parts.mixer(),
+            parts,
+            channels: parts.width(MixRows::Channels),
             n_layers: layers.filter(|layer| header.mixer(*layer).is_some()).count(),
             n_streams: plan.n_streams,
             n_checkpoints: plan.checkpoints(header),
@@ -48,6 +59,22 @@ impl StateShape {
     /// Number of slots: two for each stream, then the checkpoints.
     pub(crate) fn n_slots(&self) -> usize {
         2 * self.n_streams + self.n_checkpoints
+    }
+
+    /// Values of a row of first projections: to the convolution's inputs and to the output's gate.
+    pub(crate) fn in_width(&self) -> usize {
+        let gate = if self.mixer.gate_rows() > 0 { self.out_width() } else { 0 };
+        self.parts.width(MixRows::Inputs) + gate
+    }
+
+    /// Values of a row of inputs of the output projection.
+    pub(crate) fn out_width(&self) -> usize {
+        self.parts.width(MixRows::Values)
+    }
+
+    /// Controls of a token: those of all heads of a layer.
+    pub(crate) fn n_controls(&self) -> usize {
+        self.parts.whole().n_controls()
     }
 
     /// Slot of a checkpoint.
@@ -109,7 +136,7 @@ impl StateShape {
 
     /// Values of a row of the journal: inputs of the convolution, and controls.
     pub(crate) fn journal_width(&self) -> usize {
-        self.channels + self.mixer.n_controls()
+        self.channels + self.n_controls()
     }
 
     /// Values of one stream's journal in one layer.
@@ -232,9 +259,14 @@ struct StreamState {
 }
 
 impl States {
-    /// No states, for `layers` of a model; `None` if the model has no recurrent layers.
-    pub(crate) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> Option<States> {
-        let shape = StateShape::new(header, layers.clone(), plan)?;
+    /// No states, for `layers` of a model, on a node of a team with these rows; `None` if the model has no recurrent
+    /// layers.
+    pub(crate) fn new(
+        header: &Header,
+        layers: Range<usize>,
+        (plan, slice): (&Plan, Option<&Slice>),
+    ) -> Option<States> {
+        let shape = StateShape::new(header, layers.clone(), (plan, slice))?;
         let mut n = 0;
         let index = |layer| {
             header.mixer(layer).map(|_| {

@@ -2,7 +2,8 @@
 //!
 //! For every product, each node computes some complete rows. No sum is divided, so the bits are those of one
 //! node. A node has some query heads with their KV heads, and some rows of attention's output, gate and up,
-//! down, and the classifier. In a mixture it has some rows of each expert's matrices.
+//! down, and the classifier. In a mixture it has some rows of each expert's matrices. Of a recurrent layer it has some
+//! heads with their states.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +12,10 @@ use super::batch::ForwardError;
 use super::gather::{Gather, SpreadRows, To};
 use super::inputs::{Given, activation_group};
 use super::precision::Precision;
-use crate::format::model::{Header, MoreFeatures, Slice, TensorId, TensorKind};
+use super::project::MATRICES_MAX;
+use crate::format::model::{
+    Header, MixParts, MixRows, Mixer, MoreFeatures, Slice, TensorId, TensorKind,
+};
 use crate::kernels::{Kernels, PANEL_ROWS};
 use crate::pool::{Chunks, Pool};
 
@@ -29,7 +33,7 @@ pub(super) enum Columns {
     Rows,
     /// Gate and up of the dense layers of a mixture, or of those beside mixtures.
     DenseFfn,
-    /// Inputs of a recurrent layer's convolution, and behind them the output's gate.
+    /// Inputs of a recurrent layer's output projection, before their norm if that is one over heads.
     Mix,
     /// Heads of layers that have heads of their own.
     FullHeads,
@@ -53,7 +57,7 @@ pub struct Team {
 /// Bytes that a node of a team sends for one row, by gather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenBytes {
-    /// Attention's output, or the inputs of a recurrent layer's convolution: the larger of both.
+    /// Attention's output, or the inputs of a recurrent layer's output projection: the larger of both.
     pub heads: u64,
     /// Values for the residual stream.
     pub dim: u64,
@@ -72,39 +76,33 @@ struct GatheredRows {
     k: usize,
     /// Number of values that share a scale; `None` if the values stay f32.
     group: Option<usize>,
-    /// Columns that this node computes, in values: one or two ranges of them.
-    own: [Range<usize>; 2],
-    /// Byte ranges of each node in a row: int8 values and their scales; or one or two ranges of f32 values.
-    parts: Vec<[Range<usize>; 2]>,
+    /// Columns that this node computes, in values.
+    own: Vec<Range<usize>>,
+    /// Byte ranges of each node in a row: int8 values and then their scales, or f32 values.
+    parts: Vec<Vec<Range<usize>>>,
 }
 
 impl GatheredRows {
     /// Rows whose columns are divided among the nodes as `columns` says.
     fn new(columns: &[Range<usize>], group: Option<usize>, own: usize) -> GatheredRows {
-        const F32: usize = size_of::<f32>();
-        let k = columns.last().map_or(0, |last| last.end);
-        let part = |of: &Range<usize>| match group {
-            None => [of.start * F32..of.end * F32, 0..0],
-            Some(group) => {
-                let scale = |column: usize| k + column / group * F32;
-                [of.clone(), scale(of.start)..scale(of.end)]
-            }
-        };
-        let parts = columns.iter().map(part).collect();
-        GatheredRows { k, group, own: [columns[own].clone(), 0..0], parts }
+        let columns: Vec<_> = columns.iter().map(|range| vec![range.clone()]).collect();
+        GatheredRows::of_ranges(&columns, group, own)
     }
 
-    /// Rows of f32 with two ranges of columns, of which each is divided among the nodes.
-    fn of_two([first, second]: [&[Range<usize>]; 2], own: usize) -> GatheredRows {
+    /// Rows of which each node computes several ranges of columns.
+    fn of_ranges(columns: &[Vec<Range<usize>>], group: Option<usize>, own: usize) -> GatheredRows {
         const F32: usize = size_of::<f32>();
-        let [n_first, n_second] = [first, second].map(|of| of.last().map_or(0, |last| last.end));
-        let columns = |node: usize| {
-            let Range { start, end } = second[node];
-            [first[node].clone(), n_first + start..n_first + end]
+        let k = columns.iter().flatten().map(|range| range.end).max().unwrap_or(0);
+        let part = |of: &Vec<Range<usize>>| -> Vec<Range<usize>> {
+            let Some(group) = group else {
+                return of.iter().map(|of| of.start * F32..of.end * F32).collect();
+            };
+            let scale = |column: usize| k + column / group * F32;
+            let scales = of.iter().map(|of| scale(of.start)..scale(of.end));
+            of.iter().cloned().chain(scales).collect()
         };
-        let bytes = |node| columns(node).map(|of| of.start * F32..of.end * F32);
-        let parts = (0..first.len()).map(bytes).collect();
-        GatheredRows { k: n_first + n_second, group: None, own: columns(own), parts }
+        let parts = columns.iter().map(part).collect();
+        GatheredRows { k, group, own: columns[own].clone(), parts }
     }
 
     /// Number of columns that this node computes.
@@ -169,17 +167,18 @@ impl Team {
         };
         let dim = cut(shares, dim, PANEL_ROWS);
         let vocab = cut(shares, vocab_size, PANEL_ROWS);
-        let Slice { mix_in, mix_gate, .. } = Slice::whole(header);
-        let [mix_in, mix_gate] = [mix_in, mix_gate].map(|all| cut(shares, all.end, PANEL_ROWS));
+        let (mix, mix_group) = cut_mix(header, shares);
+        if mix.iter().any(|parts| n_first_matrices(header, parts) > MATRICES_MAX) {
+            return Err(SharesError::Model("a key of its recurrent layers has too many values"));
+        }
         let slice = |node: usize| {
             let heads = heads[node].clone();
             let n_full = header.features.more.full_heads.map_or(0, |of| of.n_kv_heads);
             let [kv_heads, full_kv_heads] = [header.n_kv_heads, n_full]
                 .map(|n_kv_heads| kv_heads((n_heads, n_kv_heads), &heads, head_unit));
-            let all = [&dim, &ffn, &vocab, &dense, &mix_in, &mix_gate];
-            let [dim, ffn, vocab, dense_ffn, mix_in, mix_gate] =
-                all.map(|ranges| ranges[node].clone());
-            Slice { heads, kv_heads, dim, ffn, vocab, dense_ffn, mix_in, mix_gate, full_kv_heads }
+            let all = [&dim, &ffn, &vocab, &dense, &mix];
+            let [dim, ffn, vocab, dense_ffn, mix] = all.map(|ranges| ranges[node].clone());
+            Slice { heads, kv_heads, dim, ffn, vocab, dense_ffn, full_kv_heads, mix }
         };
         let slices: Vec<Slice> = (0..shares.len()).map(slice).collect();
         let of_heads = |dim: usize| -> Vec<Range<usize>> {
@@ -197,7 +196,7 @@ impl Team {
             GatheredRows::new(&vocab, None, own),
             GatheredRows::new(&of_lead(header.dim), None, own),
             GatheredRows::new(&dense, dense_group, own),
-            GatheredRows::of_two([&mix_in, &mix_gate], own),
+            GatheredRows::of_ranges(&mix_values(header, &mix), mix_group, own),
             GatheredRows::new(&of_heads(full_dim), full_group, own),
             GatheredRows::new(&of_lead(header.layer_inputs()), None, own),
         ];
@@ -208,7 +207,7 @@ impl Team {
     /// This team, in which all nodes round values for the residual stream to `wire`.
     pub fn with_wire(mut self, wire: Precision) -> Team {
         let GatheredRows { parts, .. } = &mut self.rows[Columns::Dim as usize];
-        for [part, _] in parts {
+        for part in parts.iter_mut().flatten() {
             let value = |at: usize| at / self.wire.bytes() * wire.bytes();
             *part = value(part.start)..value(part.end);
         }
@@ -230,8 +229,7 @@ impl Team {
     pub fn given_bytes(&self) -> GivenBytes {
         let active = self.narrow.features.experts.map_or(1, |experts| experts.n_active as u64);
         let bytes = |columns| {
-            let [first, second] = &self.rows(columns).parts[self.own];
-            (first.len() + second.len()) as u64
+            self.rows(columns).parts[self.own].iter().map(|range| range.len() as u64).sum::<u64>()
         };
         let (dense, experts) = (bytes(Columns::DenseFfn), bytes(Columns::Ffn) * active);
         let MoreFeatures { parallel_ffn, is_shared_expert, .. } = self.narrow.features.more;
@@ -289,11 +287,12 @@ impl Team {
         if rows.width() == 0 {
             return;
         }
-        let [first, second] = &rows.own;
-        for (row, part) in all.chunks_exact_mut(rows.k).zip(part.chunks_exact(rows.width())) {
-            let (one, other) = part.split_at(first.len());
-            row[first.clone()].copy_from_slice(one);
-            row[second.clone()].copy_from_slice(other);
+        for (row, mut part) in all.chunks_exact_mut(rows.k).zip(part.chunks_exact(rows.width())) {
+            for own in &rows.own {
+                let (values, rest) = part.split_at(own.len());
+                row[own.clone()].copy_from_slice(values);
+                part = rest;
+            }
         }
     }
 
@@ -320,19 +319,19 @@ impl Team {
         };
         let active = self.narrow.features.experts.map_or(1, |experts| experts.n_active);
         let ffn = (bytes(Columns::Ffn) * active).max(bytes(Columns::DenseFfn));
-        bytes(Columns::Heads).max(bytes(Columns::FullHeads)).max(bytes(Columns::Dim)).max(ffn)
+        let others = [Columns::Heads, Columns::FullHeads, Columns::Mix, Columns::Dim];
+        others.into_iter().map(bytes).fold(ffn, usize::max)
     }
 
     /// The buffer of `m` gathered rows of `columns`: `acts`, but `delta` for values for the residual stream
-    /// in f32, and `mixed` for the inputs of a recurrent layer.
+    /// in f32.
     pub(super) fn gathered<'a>(
         &'a self,
         (columns, m): (Columns, usize),
-        [delta, acts, mixed]: [&'a mut [f32]; 3],
+        [delta, acts]: [&'a mut [f32]; 2],
     ) -> SpreadRows<'a> {
         let place = match columns {
             Columns::Dim if self.wire == Precision::F32 => delta,
-            Columns::Mix => mixed,
             _ => acts,
         };
         // A row of f16 may end in the middle of an f32.
@@ -349,8 +348,7 @@ impl Team {
         if self.wire == Precision::F32 {
             return self.put(Columns::Dim, part, &mut delta[..m * k]);
         }
-        let places = [delta, acts, &mut []];
-        let SpreadRows { bytes, row_bytes, .. } = self.gathered((Columns::Dim, m), places);
+        let SpreadRows { bytes, row_bytes, .. } = self.gathered((Columns::Dim, m), [delta, acts]);
         let width = rows.width();
         if width > 0 {
             let rows = bytes.chunks_exact_mut(row_bytes).zip(part.chunks_exact(width));
@@ -379,16 +377,20 @@ impl Team {
         part: &[f32],
         acts: &mut [f32],
     ) {
-        let GatheredRows { k, group, own: [own, _], .. } = self.rows(columns);
+        let rows @ GatheredRows { k, group, own, .. } = self.rows(columns);
         let row_len = self.row_len(columns);
         let acts = &mut acts[..m * row_len];
         let Some(group) = *group else { return self.put(columns, part, acts) };
         let write = |row: usize, out: &mut [f32]| {
             let (q, scales) = out.split_at_mut(k / size_of::<f32>());
             let q: &mut [i8] = bytemuck::cast_slice_mut(q);
-            let scales = &mut scales[own.start / group..own.end / group];
-            let part = &part[row * own.len()..][..own.len()];
-            kernels.quantize_q8(part, group, &mut q[own.clone()], scales);
+            let mut part = &part[row * rows.width()..][..rows.width()];
+            for own in own {
+                let (values, rest) = part.split_at(own.len());
+                let scales = &mut scales[own.start / group..own.end / group];
+                kernels.quantize_q8(values, group, &mut q[own.clone()], scales);
+                part = rest;
+            }
         };
         pool.run_chunks(Chunks::new(acts, row_len), &write);
     }
@@ -459,6 +461,41 @@ fn cut_in_groups(
     let coarse = cut(shares, n, unit * of_group / gcd(unit, of_group));
     let is_fair = coarse.iter().zip(&fine).all(|(coarse, fine)| coarse.len() * 8 <= fine.len() * 9);
     if is_fair { (coarse, Some(group)) } else { (fine, None) }
+}
+
+/// Divides the parts of recurrent layers, at whole panels of rows. Returns the length of groups of activations, too, if
+/// each node's inputs of the output projection are whole groups: a state space's are not, as a norm follows the gather.
+fn cut_mix(header: &Header, shares: &[u16]) -> (Vec<Range<usize>>, Option<usize>) {
+    let Some(all) = MixParts::all(header) else { return (vec![0..0; shares.len()], None) };
+    let (n, unit) = (all.parts().len(), all.unit(PANEL_ROWS));
+    if matches!(all.mixer(), Mixer::StateSpace(_)) {
+        return (cut(shares, n, unit), None);
+    }
+    let (parts, group) =
+        cut_in_groups(header, shares, TensorKind::MixOut, n, (all.value_width(), unit));
+    let is_in_groups = |group: &usize| {
+        let values = mix_values(header, &parts);
+        let mut ends = values.iter().flatten().flat_map(|range| [range.start, range.end]);
+        ends.all(|end| end.is_multiple_of(*group))
+    };
+    let group = group.filter(is_in_groups);
+    (parts, group)
+}
+
+/// Matrices that a node multiplies by a recurrent layer's input, if it has these parts.
+fn n_first_matrices(header: &Header, parts: &Range<usize>) -> usize {
+    MixParts::new(header, parts.clone()).map_or(0, |parts| {
+        parts.ranges(MixRows::Inputs).count() + parts.ranges(MixRows::Values).count()
+    })
+}
+
+/// Columns of the output projection of recurrent layers whose values each node computes, of which it has these parts.
+fn mix_values(header: &Header, parts: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
+    let values = |parts: &Range<usize>| -> Vec<Range<usize>> {
+        let own = MixParts::new(header, parts.clone());
+        own.map_or_else(Vec::new, |own| own.ranges(MixRows::Values).collect())
+    };
+    parts.iter().map(values).collect()
 }
 
 /// Divides `0..n` in proportion to `shares`, at multiples of `unit`.

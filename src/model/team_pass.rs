@@ -26,9 +26,9 @@ const STEPS: [Step; 6] =
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Computes queries, keys, values and attention; in a recurrent layer the inputs of the convolution.
+    /// Computes queries, keys, values and attention; in a recurrent layer all up to the output projection's inputs.
     Attend,
-    /// Computes the output projection of attention; in a recurrent layer the recurrence, and its output projection.
+    /// Computes the output projection of attention, or of a recurrent layer.
     Output,
     /// Computes gate and up of the feed-forward layer beside a mixture that has one.
     Beside,
@@ -164,13 +164,9 @@ impl Halves<'_> {
             Columns::Ffn => pass.mixture(at.0).map_or(pass.m, |mixture| mixture.n_uses()),
             _ => pass.m,
         };
-        let Buffers { part, delta, acts, recurrent, .. } = buffers;
+        let Buffers { part, delta, acts, .. } = buffers;
         match columns {
             Columns::Dim => self.team.put_added(m, part, delta, acts),
-            Columns::Mix => {
-                let rows = &mut recurrent.rows.projected[..m * self.team.row_len(columns)];
-                self.team.put(columns, part, rows);
-            }
             _ => self.team.put_inputs((columns, m), (pass.kernels, pass.pool), part, acts),
         }
         *gathered = Some((columns, m));
@@ -196,10 +192,8 @@ impl Halves<'_> {
 
     /// The rows to gather, of all halves.
     fn spread<'b>(&'b self, buffers: &'b mut Buffers<'_>) -> heapless::Vec<SpreadRows<'b>, 2> {
-        let Buffers { delta, acts, recurrent, .. } = buffers;
+        let Buffers { delta, acts, .. } = buffers;
         let (mut delta, mut acts) = (&mut **delta, &mut **acts);
-        // A batch with such rows has no second half.
-        let mut mixed = &mut *recurrent.rows.projected;
         let (dim, of_acts) = (delta.len() / self.max_batch, acts.len() / self.max_batch);
         let first = self.all.first().map_or(0, |half| half.pass.first);
         (delta, acts) = (&mut delta[first * dim..], &mut acts[first * of_acts..]);
@@ -208,8 +202,7 @@ impl Halves<'_> {
             delta = rest;
             let (own_acts, rest) = std::mem::take(&mut acts).split_at_mut(pass.m * of_acts);
             acts = rest;
-            let places = [own_delta, own_acts, std::mem::take(&mut mixed)];
-            gathered.map(|of| self.team.gathered(of, places))
+            gathered.map(|of| self.team.gathered(of, [own_delta, own_acts]))
         });
         halves.collect()
     }
@@ -231,7 +224,9 @@ fn compute(
                 add_feed_forward(pass, team, layer - 1, buffers);
             }
             if let Some(states) = states {
-                pass.project_mix(layer, states.shape.mixer, buffers);
+                pass.project_mix(layer, states.shape, buffers);
+                pass.advance(layer, states, buffers);
+                pass.end_parts(layer, states.shape, buffers);
                 return Columns::Mix;
             }
             pass.attend(layer, buffers);
@@ -239,8 +234,10 @@ fn compute(
         }
         Step::Output => {
             if let Some(states) = states {
-                pass.advance(layer, states, buffers);
-                pass.project_mixed(layer, states.shape, buffers);
+                pass.normalise_mixed(layer, states.shape, buffers);
+                let k = states.shape.parts.whole().out_cols(header.dim);
+                let of = (Columns::Mix, TensorKind::MixOut, k);
+                project_given(pass, team, layer, of, buffers);
                 return Columns::Dim;
             }
             let [_, _, _, wo] = pass.attention_kinds(layer);

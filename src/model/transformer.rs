@@ -605,7 +605,7 @@ fn allocate(model: &Model, plan: &Plan, team: Option<&Team>) -> Result<Memory, S
     let (header, layers) = (model.header(), model.share().layers.clone());
     let bytes = plan.team_bytes(model.header(), model.share(), team).map_err(StartError::Plan)?;
     let arena = heap::may_fail(|| Arena::new(bytes)).map_err(StartError::Memory)?;
-    let states = States::new(header, layers, plan);
+    let states = States::new(header, layers, (plan, team.map(Team::own)));
     let next = NextPlaces::new(header, model.share(), plan).filter(|_| team.is_none());
     Ok(Memory { arena, kv: kv_shape(model, plan, team), states, next })
 }

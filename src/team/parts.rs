@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// A node's columns of rows: bytes of a row in two ranges, either of which may be empty.
-pub type Part = [Range<usize>; 2];
+/// A node's columns of rows: ranges of bytes of a row, which may be empty.
+pub type Part = Vec<Range<usize>>;
 
 /// Rows whose columns are spread over the nodes.
 #[derive(Debug)]
@@ -28,18 +28,26 @@ pub enum To {
 }
 
 /// Position in the rows of byte `at` of a part, and the number of the part's bytes from there on.
-fn place(columns: &Part, row_bytes: usize, at: usize) -> (usize, usize) {
-    let [first, second] = columns;
-    let width = first.len() + second.len();
-    let (row, column) = (at / width * row_bytes, at % width);
-    match column.checked_sub(first.len()) {
-        None => (row + first.start + column, first.len() - column),
-        Some(column) => (row + second.start + column, second.len() - column),
+fn place(columns: &[Range<usize>], row_bytes: usize, at: usize) -> (usize, usize) {
+    let width: usize = columns.iter().map(ExactSizeIterator::len).sum();
+    let (row, mut column) = (at / width * row_bytes, at % width);
+    for range in columns {
+        if column < range.len() {
+            return (row + range.start + column, range.len() - column);
+        }
+        column -= range.len();
     }
+    unreachable!("the remainder is less than the sum")
 }
 
 /// Copies the part `columns` of the rows, from its byte `at`, to `out`.
-pub(super) fn pack(rows: &[u8], row_bytes: usize, columns: &Part, at: usize, out: &mut [u8]) {
+pub(super) fn pack(
+    rows: &[u8],
+    row_bytes: usize,
+    columns: &[Range<usize>],
+    at: usize,
+    out: &mut [u8],
+) {
     let (mut at, mut out) = (at, out);
     while !out.is_empty() {
         let (start, n) = place(columns, row_bytes, at);
@@ -50,7 +58,13 @@ pub(super) fn pack(rows: &[u8], row_bytes: usize, columns: &Part, at: usize, out
 }
 
 /// Copies `bytes` to the part `columns` of the rows, from its byte `at`.
-pub(super) fn unpack(bytes: &[u8], at: usize, row_bytes: usize, columns: &Part, rows: &mut [u8]) {
+pub(super) fn unpack(
+    bytes: &[u8],
+    at: usize,
+    row_bytes: usize,
+    columns: &[Range<usize>],
+    rows: &mut [u8],
+) {
     let (mut at, mut bytes) = (at, bytes);
     while !bytes.is_empty() {
         let (start, n) = place(columns, row_bytes, at);

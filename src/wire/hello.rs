@@ -52,7 +52,7 @@ pub use super::name::{NAME_MAX, Name, name};
 pub use super::refusal::{Refusal, Width};
 
 /// Version of the protocol; both ends must have the same.
-pub const PROTOCOL: u16 = 15;
+pub const PROTOCOL: u16 = 16;
 /// Bytes of a HELLO.
 pub const HELLO_LEN: usize = 200;
 /// Bytes of a WELCOME.

@@ -10,11 +10,11 @@ use std::thread;
 
 use crate::common::folder::Folder;
 use crate::common::models::{bits, demo, isas, package};
-use leap::format::model::{Extent, Header, Tensor, Weights};
+use leap::format::model::{Extent, Header, LayerSet, Mixer, Tensor, Weights};
 use leap::internals::kernels::{Isa, Kernels};
 use leap::internals::model::{
-    Batch, ForwardError, Gather, KvKind, Model, Plan, Precision, Span, SpreadRows, Stage, Team, To,
-    Transformer, Wants,
+    Batch, ForwardError, Gather, KvKind, Model, Plan, Precision, Shape, Span, SpreadRows, Stage,
+    Team, To, Transformer, Wants,
 };
 use leap::internals::pool::Pool;
 
@@ -372,6 +372,28 @@ fn inputs_of_int8_are_gathered_as_int8() {
     assert_eq!(int8, n_layers * (2 * 4 * dim + (dim + ffn_dim) * (32 + 4) / 32));
 }
 
+/// Of all that a recurrent layer computes, only the output projection's inputs are gathered. Nodes have the states of
+/// their own heads.
+#[test]
+fn heads_of_recurrent_layers_stay_on_their_node() {
+    let mut shape = Shape::from_name("qwen3.5-0.8b").unwrap().header(Weights::Q8 { group: 64 });
+    (shape.n_layers, shape.vocab_size, shape.ffn_dim) = (3, 256, 256);
+    shape.features.recurrent.as_mut().unwrap().layers = LayerSet::new(0..3).unwrap();
+    let model = Arc::new(Model::synthetic(&shape).unwrap());
+    let Header { dim, ffn_dim, .. } = *model.header();
+    let Some(Mixer::DeltaRule(rule)) = model.header().mixer(0) else {
+        panic!("no recurrent layer")
+    };
+    let mut node = node(&model, best(), false, PLAN);
+    let alone = node.state_bytes();
+    node.set_team(Some(Team::new(model.header(), &[3, 1], 1).unwrap()), PLAN).unwrap();
+    assert_eq!(node.state_bytes(), alone / 4);
+    let mut bytes = Scales(0);
+    run(&mut node, &batches(256)[0], &mut Scales(0));
+    run(&mut node, &batches(256)[1], &mut bytes);
+    assert_eq!(bytes.0, 3 * (2 * 4 * dim + (rule.values() + ffn_dim) * (64 + 4) / 64));
+}
+
 #[test]
 fn teams_of_all_sizes_round_alike() {
     round_alike(&demo());
@@ -447,6 +469,24 @@ mod families {
         }
     }
 
+    /// GGUF files have the first value head of each key head, then the second of each.
+    #[test]
+    fn value_heads_in_the_order_of_gguf_files_go_with_their_keys() {
+        let (folder, file) = (Folder::new(), "qwen35moe-tiny/qwen35moe-tiny-bf16.gguf");
+        for weights in [Weights::F32, Weights::Q8 { group: 32 }] {
+            let path = export_to(&folder, file, weights);
+            let model = Arc::new(Model::open(&path).unwrap());
+            let Some(Mixer::DeltaRule(rule)) = model.header().mixer(0) else { panic!("no heads") };
+            assert!(rule.is_tiled && rule.value_heads == 2 * rule.key_heads);
+            for (shares, is_packed) in [(&[1, 1][..], true), (&[2, 1, 3], false)] {
+                let setup = Setup { shares, isas: &[best()], is_packed, kv: KvKind::F16 };
+                let name = format!("{weights:?}");
+                check(&model, &setup, &name);
+                check_parts(&path, &setup, &name);
+            }
+        }
+    }
+
     #[test]
     fn every_family_is_the_same_by_nodes_with_rows_alone() {
         let step = if quick() { 3 } else { 1 };
@@ -467,7 +507,7 @@ mod families {
 
     #[test]
     fn rows_of_packed_files_are_whole_panels() {
-        for checkpoint in ["llama3-tiny", "qwen3moe-tiny"] {
+        for checkpoint in ["llama3-tiny", "qwen3moe-tiny", "qwen35moe-tiny"] {
             for version in ["2", "3", "4"] {
                 let (folder, mut export) = (Folder::new(), leap());
                 let path = folder.join("packed.bin");

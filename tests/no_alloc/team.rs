@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::alone_in_process;
 use crate::counting::{allocations, leave_out_harness};
 use leap::internals::team::{
-    FrameSpan, FrameWants, Gathered, Lead, Member, Mesh, NodeLine, Opening, Order, Sizes,
+    FrameSpan, FrameWants, Gathered, Lead, Member, Mesh, NodeLine, Opening, Order, Part, Sizes,
     TeamError, To, Work,
 };
 use leap::internals::transport::Endpoint;
@@ -80,20 +80,24 @@ enum Call<'c, 'r> {
     Finish(&'c mut [Gathered<'r>]),
 }
 
+/// Each node's part of a row.
+fn parts() -> Vec<Part> {
+    let part = |i: usize| i * PART_BYTES..(i + 1) * PART_BYTES;
+    (0..N_NODES).map(|i| vec![part(i)]).collect()
+}
+
 /// Makes the gathers of a batch one by one, then two at a time.
 fn gather_all(
-    bytes: &mut [u8],
+    (bytes, parts): (&mut [u8], &[Part]),
     mut call: impl FnMut(Call<'_, '_>) -> Result<(), TeamError>,
 ) -> Result<(), TeamError> {
     let row_bytes = N_NODES * PART_BYTES;
-    let parts: [_; N_NODES] = std::array::from_fn(|i| [i * PART_BYTES..(i + 1) * PART_BYTES, 0..0]);
     for (m, to) in [(1, To::All), (16, To::All), (2, To::Lead)] {
         let bytes = &mut bytes[..m * row_bytes];
-        call(Call::Gather(Gathered { bytes, row_bytes, parts: &parts, to }))?;
+        call(Call::Gather(Gathered { bytes, row_bytes, parts, to }))?;
     }
     let (first, second) = bytes.split_at_mut(8 * row_bytes);
-    let mut rows =
-        [first, second].map(|bytes| Gathered { bytes, row_bytes, parts: &parts, to: To::All });
+    let mut rows = [first, second].map(|bytes| Gathered { bytes, row_bytes, parts, to: To::All });
     call(Call::Start(&mut rows[..1]))?;
     call(Call::Start(&mut rows))?;
     call(Call::Finish(&mut rows))?;
@@ -101,13 +105,13 @@ fn gather_all(
 }
 
 fn serve(mut member: Member, bytes: &mut [u8], is_warm: &Barrier) {
-    let mut n = 0;
+    let (mut n, parts) = (0, parts());
     loop {
         match member.next(&|| false, &mut |_| {}).unwrap() {
             Order::Open(_) => member.ready(NodeLine::default()),
             Order::Pass(_) => {
                 assert_eq!(member.tokens().len(), 16);
-                let gathered = gather_all(bytes, |call| match call {
+                let gathered = gather_all((&mut *bytes, &parts), |call| match call {
                     Call::Gather(rows) => member.gather(rows),
                     Call::Start(rows) => member.start_gather(rows),
                     Call::Finish(rows) => member.finish_gather(rows),
@@ -144,12 +148,12 @@ fn batches_and_gathers_allocate_nothing() {
         let wants = FrameWants::Last;
         let spans =
             [FrameSpan { stream: 0, wants, pos: 0, n_rows: 16, is_long: false, state: [None; 2] }];
-        let mut bytes = vec![0; 16 * N_NODES * PART_BYTES];
+        let (mut bytes, parts) = (vec![0; 16 * N_NODES * PART_BYTES], parts());
         let mut passes = || {
             let before = allocations();
             for _ in 0..N_PASSES {
                 lead.start(Work::Ids, &spans, &[7; 16]).unwrap();
-                let gathered = gather_all(&mut bytes, |call| match call {
+                let gathered = gather_all((&mut bytes, &parts), |call| match call {
                     Call::Gather(rows) => lead.gather(rows),
                     Call::Start(rows) => lead.start_gather(rows),
                     Call::Finish(rows) => lead.finish_gather(rows),

@@ -89,8 +89,13 @@ impl DeltaRule {
     pub fn key_head(&self, head: usize) -> usize {
         match self.is_tiled {
             true => head % self.key_heads,
-            false => head / (self.value_heads / self.key_heads),
+            false => head / self.values_of_key(),
         }
+    }
+
+    /// Number of value heads of a key head.
+    pub fn values_of_key(&self) -> usize {
+        self.value_heads / self.key_heads
     }
 
     /// Width of all keys together.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::fingerprint::fingerprint_with;
 use super::header::{FileShare, Header};
 use super::kinds::{TensorKind, TensorRole};
-use super::recurrent::Mixer;
+use super::mix_parts::{MixParts, MixRows};
 use super::slice::Slice;
 use super::tensors::Tensor;
 use super::weights::Encoding;
@@ -14,9 +14,6 @@ use crate::format::FormatError;
 impl Slice {
     /// All rows of the model of `header`.
     pub fn whole(header: &Header) -> Slice {
-        let mixed = |size: fn(&Mixer, usize) -> usize| {
-            header.features.recurrent.map_or(0, |of| size(&of.mixer, header.dim))
-        };
         Slice {
             heads: 0..header.n_heads,
             kv_heads: 0..header.n_kv_heads,
@@ -24,22 +21,41 @@ impl Slice {
             ffn: 0..header.ffn_dim,
             vocab: 0..header.vocab_size,
             dense_ffn: 0..header.dense_ffn_dim(),
-            mix_in: 0..mixed(Mixer::in_rows),
-            mix_gate: 0..mixed(|mixer, _| mixer.gate_rows()),
             full_kv_heads: 0..header.features.more.full_heads.map_or(0, |of| of.n_kv_heads),
+            mix: MixParts::all(header).map_or(0..0, |all| all.parts()),
         }
     }
 
-    /// Widths of an item of each range in rows of matrices: of heads those in layers of both kinds.
-    fn widths(header: &Header) -> [[usize; 2]; 9] {
+    /// Widths of an item of each range in rows of matrices: of heads those in layers of both kinds; none of parts of
+    /// recurrent layers.
+    fn widths(header: &Header) -> [[usize; 2]; 8] {
         let (own, full) = (header.head_dim, header.full_head_dim());
-        let mut all = [[1; 2]; 9];
-        (all[0], all[1], all[8]) = ([own, full], [own; 2], [full; 2]);
+        let mut all = [[1; 2]; 8];
+        (all[0], all[1], all[6], all[7]) = ([own, full], [own; 2], [full; 2], [0; 2]);
         all
     }
 
-    /// Rows in a matrix of `kind` of the model of `header`, or in one expert's part of it.
-    pub fn rows(&self, kind: TensorKind, header: &Header) -> Range<usize> {
+    /// Rows in a matrix of `kind` of the model of `header`, or in one expert's part of it. Only recurrent layers have
+    /// several ranges.
+    pub fn rows(
+        &self,
+        kind: TensorKind,
+        header: &Header,
+    ) -> impl Iterator<Item = Range<usize>> + use<> {
+        let which = match kind {
+            TensorKind::MixIn => Some(MixRows::Inputs),
+            TensorKind::MixGate => Some(MixRows::Values),
+            _ => None,
+        };
+        let mix = which.and_then(|which| {
+            MixParts::new(header, self.mix.clone()).map(|parts| parts.ranges(which))
+        });
+        let range = which.is_none().then(|| self.range(kind, header));
+        mix.into_iter().flatten().chain(range)
+    }
+
+    /// Rows in a matrix of `kind` that is not one of recurrent layers' first projections.
+    fn range(&self, kind: TensorKind, header: &Header) -> Range<usize> {
         let of = |heads: &Range<usize>, dim: usize| heads.start * dim..heads.end * dim;
         let of_heads = |heads| of(heads, header.head_dim);
         let of_full = |heads| of(heads, header.full_head_dim());
@@ -52,8 +68,6 @@ impl Slice {
             TensorKind::DenseW1 | TensorKind::DenseW3 => self.dense_ffn.clone(),
             TensorKind::FullWq => of_full(&self.heads),
             TensorKind::FullWk | TensorKind::FullWv => of_full(&self.full_kv_heads),
-            TensorKind::MixIn => self.mix_in.clone(),
-            TensorKind::MixGate => self.mix_gate.clone(),
             TensorKind::Embedding | TensorKind::Classifier => self.vocab.clone(),
             TensorKind::Sinks => self.heads.clone(),
             _ => self.dim.clone(),
@@ -68,18 +82,20 @@ impl Header {
     }
 
     /// Rows of a tensor of `kind` that the file has, in each of its parts; `None` if it has all.
-    fn cut_of(&self, kind: TensorKind) -> Option<Cut> {
+    fn cut_of(&self, kind: TensorKind) -> Option<Cut<'_>> {
         let is_cut = self.is_multiplied(kind) && !is_whole(kind);
         let slice = self.slice().filter(|_| is_cut)?;
         let (rows, cols) = self.shape(kind);
         let n = if kind.is_per_expert() { self.n_ffns() } else { 1 };
-        Some(Cut { n, each: rows / n, cols, own: slice.rows(kind, self) })
+        Some(Cut { n, each: rows / n, cols, slice })
     }
 
     /// Shape, `[rows, cols]`, of a tensor of `kind` in the file.
     pub fn held_shape(&self, kind: TensorKind) -> (usize, usize) {
         match self.cut_of(kind) {
-            Some(Cut { n, cols, own, .. }) => (n * own.len(), cols),
+            Some(Cut { n, cols, slice, .. }) => {
+                (n * slice.rows(kind, self).map(|rows| rows.len()).sum::<usize>(), cols)
+            }
             None => self.shape(kind),
         }
     }
@@ -95,16 +111,20 @@ impl Header {
     /// same model's file with all rows.
     pub(super) fn places_in(&self, whole: &Header, from: &Tensor) -> Vec<Range<u64>> {
         let kind = from.id.kind;
-        let Some(Cut { n, each, cols, own }) = self.cut_of(kind) else {
+        let Some(Cut { n, each, cols, slice }) = self.cut_of(kind) else {
             return std::iter::once(0..from.bytes).collect();
         };
         // The last panel of a packed matrix is filled up with rows.
         let panel = self.packing_of(kind).map_or(1, |packed| packed.panel_rows);
         let all = (n * each).next_multiple_of(panel);
         let places = |from: u64, row_bytes: u64| {
-            let ends = (0..n).map(|part| {
-                let [start, end] = [own.start, own.end].map(|row| part * each + row);
-                start..if own.is_empty() { start } else { end.next_multiple_of(panel) }
+            let parts = (0..n).flat_map(|part| {
+                slice
+                    .rows(kind, self)
+                    .map(move |own| part * each + own.start..part * each + own.end)
+            });
+            let ends = parts.map(|Range { start, end }| {
+                start..if start == end { start } else { end.next_multiple_of(panel) }
             });
             let place = move |rows: Range<usize>| {
                 let [start, end] = [rows.start, rows.end].map(|row| from + row as u64 * row_bytes);
@@ -136,7 +156,15 @@ impl Header {
             let is_within = own.start <= own.end && own.end <= all.end;
             is_within && is_joint(own.start) && is_joint(own.end)
         };
-        match limits.zip(Slice::widths(self)).all(is_cut_well) {
+        let is_joint_in = |kind| {
+            let all = self.shape(kind).0;
+            let is_joint = |end: usize| end == all || end.is_multiple_of(panel);
+            !self.has(kind)
+                || slice.rows(kind, self).all(|rows| is_joint(rows.start) && is_joint(rows.end))
+        };
+        let are_cut_well = limits.zip(Slice::widths(self)).all(is_cut_well)
+            && [TensorKind::MixIn, TensorKind::MixGate].into_iter().all(is_joint_in);
+        match are_cut_well {
             true => Ok(()),
             false => Err(FormatError::Unsupported("rows that the model does not have".to_owned())),
         }
@@ -154,10 +182,10 @@ fn is_whole(kind: TensorKind) -> bool {
     matches!(kind, TensorKind::InputGate | TensorKind::InputOut)
 }
 
-/// Rows of a matrix of `n` parts with `each` rows: the rows `own` of each part.
-struct Cut {
+/// Rows of a matrix of `n` parts with `each` rows: those of `slice` in each part.
+struct Cut<'a> {
     n: usize,
     each: usize,
     cols: usize,
-    own: Range<usize>,
+    slice: &'a Slice,
 }

@@ -40,9 +40,6 @@ pub(crate) struct Load {
     pub(crate) ends: Need,
     /// Bytes of memory that every board needs besides.
     pub(crate) every: u64,
-    /// Bytes of the states of all recurrent layers, which are part of the layers' memory. Each board of a team has all of
-    /// them.
-    pub(crate) states: u64,
     /// Bytes of a row between two boards.
     pub(crate) row_bytes: u64,
     /// The first of the layers that one board must have together, up to the last.

@@ -27,7 +27,7 @@ fn load(n_layers: usize) -> Load {
     let layer = Need { memory: 100, read: 100, ops: 1 };
     let ends = Need { memory: 50, read: 50, ops: 1 };
     let layers = vec![layer; n_layers];
-    Load { layers, ends, every: 10, states: 0, row_bytes: 4, joined_from: n_layers }
+    Load { layers, ends, every: 10, row_bytes: 4, joined_from: n_layers }
 }
 
 fn layers(parts: &[Part]) -> Vec<(usize, Range<usize>)> {
@@ -189,7 +189,7 @@ impl Random {
         let ends = layer();
         let joined_from =
             [n_layers, 1 + self.below(n_layers as u64) as usize][self.below(2) as usize];
-        Load { layers, ends, every: 10, states: 0, row_bytes: 4, joined_from }
+        Load { layers, ends, every: 10, row_bytes: 4, joined_from }
     }
 }
 

@@ -101,8 +101,8 @@ impl Layers {
             rows.extend(self.x.iter().flat_map(|x| x.to_le_bytes()));
         }
         rows.resize(8 * n, 0xee);
-        let mut parts = vec![[8..8, 0..0]; shape.n_nodes];
-        parts[0] = [0..8, 0..0];
+        let mut parts = vec![Vec::new(); shape.n_nodes];
+        parts[0].push(0..8);
         node(Call::Gather(Gathered { bytes: rows, row_bytes: 8, parts: &parts, to: To::All }))?;
         self.x.clear();
         self.x.extend(rows.as_chunks().0.iter().map(|x| u64::from_le_bytes(*x)));

@@ -60,7 +60,7 @@ pub(super) struct Layer {
 impl Layer {
     /// Nodes have `bytes` each, which begin with two ranges side by side and end with others.
     pub(super) fn new(bytes: &[usize], to: To) -> Layer {
-        let (mut end, mut parts) = (0, vec![[0..0, 0..0]; bytes.len()]);
+        let (mut end, mut parts) = (0, vec![vec![0..0; 2]; bytes.len()]);
         for half in 0..2 {
             for (part, bytes) in parts.iter_mut().zip(bytes) {
                 let n = if half == 0 { bytes - bytes / 3 } else { bytes / 3 };

@@ -162,7 +162,7 @@ fn a_lead_survives_every_forged_frame() {
             }
             lead.start(Work::Ids, &spans(1), &[0]).unwrap();
             let mut bytes = *b"sound.......";
-            let parts = [[0..6, 0..0], [6..12, 0..0]];
+            let parts = [0..6, 6..12].map(|part| vec![part]);
             let rows = Gathered { bytes: &mut bytes, row_bytes: 12, parts: &parts, to: To::All };
             match lead.gather(rows) {
                 Ok(()) => n_passed += 1,
@@ -198,7 +198,7 @@ fn obey(mut member: Member, is_over: &AtomicBool) -> usize {
                     Work::Logits(n) => assert!(n <= 4 && rows + member.tokens().len() == 0),
                 }
                 let mut bytes = *b"......sound.";
-                let parts = [[0..6, 0..0], [6..12, 0..0]];
+                let parts = [0..6, 6..12].map(|part| vec![part]);
                 let rows =
                     Gathered { bytes: &mut bytes, row_bytes: 12, parts: &parts, to: To::All };
                 n_gathers += usize::from(member.gather(rows).is_ok());

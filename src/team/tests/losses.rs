@@ -250,7 +250,7 @@ fn a_gather_that_waits_can_be_interrupted() {
             let rows = Gathered {
                 bytes: &mut [],
                 row_bytes: 4,
-                parts: &[[0..1, 1..2], [2..4, 0..0]],
+                parts: &[vec![0..1, 1..2], vec![2..4, 0..0]],
                 to: To::All,
             };
             member.fail();

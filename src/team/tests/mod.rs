@@ -130,13 +130,13 @@ struct Case {
 }
 
 impl Case {
-    /// Parts of `bytes`, of which a quarter stands behind the rest of all.
+    /// Parts of `bytes` in three ranges: each begins behind the one before of all nodes.
     fn new(m: usize, bytes: &[usize], to: To) -> Case {
-        let (mut end, mut parts) = (0, vec![[0..0, 0..0]; bytes.len()]);
-        for half in 0..2 {
+        let (mut end, mut parts) = (0, vec![vec![0..0; 3]; bytes.len()]);
+        for index in 0..3 {
             for (part, bytes) in parts.iter_mut().zip(bytes) {
-                let n = if half == 0 { bytes - bytes / 4 } else { bytes / 4 };
-                part[half] = end..end + n;
+                let n = [bytes - bytes / 4 - bytes / 8, bytes / 4, bytes / 8][index];
+                part[index] = end..end + n;
                 end += n;
             }
         }

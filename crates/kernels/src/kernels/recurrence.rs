@@ -40,8 +40,10 @@ pub struct ScanStep<'a> {
 /// Taps of a convolution, and what follows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Convolution<'a> {
-    /// `[taps, channels]`.
+    /// `[taps, stride]`, of which each row begins with the taps of the channels. The last row may end with these.
     pub taps: &'a [f32],
+    /// Values from a channel's tap to its next.
+    pub stride: usize,
     /// Added to the result.
     pub bias: Option<&'a [f32]>,
     /// Whether the result goes through SiLU.
@@ -52,14 +54,14 @@ pub struct Convolution<'a> {
 #[inline(always)]
 pub(super) fn convolve<const FMA: bool>(
     inputs: &[&[f32]],
-    Convolution { taps, bias, is_activated }: Convolution<'_>,
+    Convolution { taps, stride, bias, is_activated }: Convolution<'_>,
     out: &mut [f32],
 ) {
     let Some((first, later)) = inputs.split_first() else { return };
     for ((out, x), tap) in out.iter_mut().zip(*first).zip(taps) {
         *out = x * tap;
     }
-    for (x, taps) in later.iter().zip(taps.chunks_exact(out.len()).skip(1)) {
+    for (x, taps) in later.iter().zip(taps.chunks(stride).skip(1)) {
         for ((out, x), tap) in out.iter_mut().zip(*x).zip(taps) {
             *out = fma::<FMA>(*x, *tap, *out);
         }
@@ -376,7 +378,8 @@ mod tests {
         let mut wanted = None;
         for kernels in tiers() {
             let [mut plain, mut active] = [vec![0.0; n], vec![0.0; n]];
-            let convolution = Convolution { taps: &taps, bias: None, is_activated: false };
+            let convolution =
+                Convolution { taps: &taps, stride: n, bias: None, is_activated: false };
             kernels.convolve(&inputs, convolution, &mut plain);
             let convolution = Convolution { is_activated: true, ..convolution };
             kernels.convolve(&inputs, convolution, &mut active);
@@ -387,6 +390,10 @@ mod tests {
                 Convolution { bias, is_activated: false, ..convolution },
                 &mut shifted,
             );
+            let some: Vec<&[f32]> = inputs.iter().map(|input| &input[20..50]).collect();
+            let mut part = vec![0.0; 30];
+            kernels.convolve(&some, Convolution { taps: &taps[20..], ..convolution }, &mut part);
+            assert_eq!(bits(&part), bits(&active[20..50]), "{kernels:?}: channels alone");
             let sums = plain.iter().zip(&active).map(|(a, b)| a + b);
             assert_eq!(shifted, sums.collect::<Vec<_>>());
             let mut controls: Vec<f32> = numbers(11, 2 * n).iter().map(|x| x * 30.0).collect();

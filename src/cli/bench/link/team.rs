@@ -1,6 +1,5 @@
 //! Gathers of a team of two over the measured links; the client is the lead.
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::ends::{GIVE_UP, GatherFigures, PATIENCE, TURNS, WARM_UP, quantiles};
@@ -29,8 +28,7 @@ struct Rows {
 
 impl Rows {
     fn new(part_bytes: usize) -> Rows {
-        let part = |columns: Range<usize>| [columns, 0..0];
-        let parts = [part(0..part_bytes), part(part_bytes..2 * part_bytes)];
+        let parts = [0..part_bytes, part_bytes..2 * part_bytes].map(|columns| vec![columns]);
         Rows { bytes: vec![0; 2 * part_bytes].into_boxed_slice(), parts }
     }
 
