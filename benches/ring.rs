@@ -99,8 +99,8 @@ impl Stage for Slow {
         self.0.is_windowed(layer)
     }
 
-    fn kv_part_bytes(&self) -> usize {
-        self.0.kv_part_bytes()
+    fn kv_part_bytes(&self, layer: usize) -> Option<usize> {
+        self.0.kv_part_bytes(layer)
     }
 
     fn read_kv(&mut self, part: KvPlace, out: &mut [u8]) -> bool {

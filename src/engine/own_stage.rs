@@ -137,10 +137,10 @@ impl Stage for OwnStage {
         self.transformer.is_windowed(layer)
     }
 
-    fn kv_part_bytes(&self) -> usize {
+    fn kv_part_bytes(&self, layer: usize) -> Option<usize> {
         match self.team {
-            None => self.transformer.kv_part_bytes(),
-            Some(_) => 0,
+            None => self.transformer.kv_part_bytes(layer),
+            Some(_) => None,
         }
     }
 

@@ -145,12 +145,8 @@ impl Engine {
     /// it after joining. Has no effect on a team.
     ///
     /// # Errors
-    /// If the model has layers whose keys and values differ in size; the folder cannot be made or listed; or the system
-    /// refuses the thread.
+    /// If the folder cannot be made or listed, or the system refuses the thread.
     pub fn keep_prefixes(&mut self, folder: &Path, limit: u64) -> io::Result<()> {
-        if self.stage.transformer.kv_part_bytes() == 0 {
-            return Err(io::Error::other("keys and values of its layers differ in size"));
-        }
         self.stage.prefixes = Some(Store::open(folder, limit, self.model().fingerprint()?)?);
         Ok(())
     }

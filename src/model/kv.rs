@@ -15,8 +15,6 @@ use crate::kernels::{Kernels, KvPages, KvStored};
 
 /// Shape of the cache, and the streams' tables.
 pub(crate) struct KvShape {
-    /// Units of each layer's part of a page; 0 if layers differ.
-    part_units: usize,
     /// Layers of the share, from its first.
     layers: Vec<KvLayer>,
     /// Pages of layers without a window.
@@ -104,10 +102,7 @@ impl KvShape {
                 None => KvLayer { is_stored: false, ..all[spec.kv_layer - layers.start] },
             });
         }
-        let is_alike =
-            header.features.more.full_heads.is_none() && header.features.more.n_shared_kv == 0;
         KvShape {
-            part_units: if is_alike { plan.kv_part(header).of_layer() } else { 0 },
             layers: all,
             whole: PageGroup::new(0, page, (plan.n_streams, ctx_pages, n_pages)),
             windowed: PageGroup::new(
@@ -159,12 +154,7 @@ impl KvShape {
             && from.is_none_or(is_page)
     }
 
-    /// Units of each layer's part of a page; 0 if layers differ.
-    pub(super) fn part_units(&self) -> usize {
-        self.part_units
-    }
-
-    /// Range of a layer's part of a page, in units; `None` if it does not exist.
+    /// Range of a layer's part of a page, in units; `None` if it does not exist, or is an earlier layer's.
     pub(crate) fn part_range(&self, layer: usize, page: usize) -> Option<Range<usize>> {
         let is_stored = self.layers.get(layer).is_some_and(|layer| layer.is_stored);
         let is_there = is_stored && page < self.group(layer).n_pages;
@@ -393,7 +383,10 @@ mod tests {
             let units: usize = (0..2).map(|layer| plan.kv_units(&header, layer..layer + 1)).sum();
             assert_eq!(plan.kv_units(&header, 0..4), units);
             assert_eq!(plan.kv_units(&header, 2..4), 0);
-            assert_eq!(shape.part_units(), 0);
+            let part_len = |layer| shape.part_range(layer, 0).map(|units| units.len());
+            let len = KV_PAGE.min(ctx_len);
+            let wanted = [Some(2 * 3 * 4 * len), Some(2 * 8 * len), None, None];
+            assert_eq!([0, 1, 2, 3].map(part_len), wanted);
         }
     }
 

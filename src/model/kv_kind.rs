@@ -122,15 +122,18 @@ impl KvPart {
         self.of_keys().saturating_add(self.n_kv_heads.saturating_mul(self.of_head()[1]))
     }
 
-    /// Zeroes the positions from `n` on in a page, given as bytes.
-    pub fn clear(&self, page: &mut [u8], n: usize) {
+    /// Bytes of the whole part.
+    pub fn bytes(&self) -> usize {
+        self.of_layer() * self.kind.unit_bytes()
+    }
+
+    /// Zeroes the positions from `n` on in a part, given as bytes.
+    pub fn clear(&self, part: &mut [u8], n: usize) {
         let unit = self.kind.unit_bytes();
         let [of_key, of_value] = self.of_head().map(|units| units * unit);
-        for layer in page.chunks_exact_mut(self.of_layer() * unit) {
-            let (keys, values) = layer.split_at_mut(self.of_keys() * unit);
-            keys.chunks_exact_mut(of_key).for_each(|part| self.clear_head(part, true, n));
-            values.chunks_exact_mut(of_value).for_each(|part| self.clear_head(part, false, n));
-        }
+        let (keys, values) = part.split_at_mut(self.of_keys() * unit);
+        keys.chunks_exact_mut(of_key).for_each(|head| self.clear_head(head, true, n));
+        values.chunks_exact_mut(of_value).for_each(|head| self.clear_head(head, false, n));
     }
 
     /// Zeroes one head's keys or values from position `n` on.
@@ -171,12 +174,12 @@ mod tests {
         let header = Header { n_kv_heads: 3, head_dim: 6, ..Header::blank(Weights::F32) };
         for kind in KvKind::ALL {
             let part = KvPart::new(kind, &header, 64);
-            let bytes = 2 * part.of_layer() * kind.unit_bytes();
+            let bytes = part.bytes();
             for n in [0, 1, 31, 40, 64] {
-                let mut page = vec![0xa5; bytes];
-                part.clear(&mut page, n);
-                let kept = page.iter().filter(|byte| **byte == 0xa5).count();
-                assert!(page.iter().all(|byte| [0, 0xa5].contains(byte)));
+                let mut stored = vec![0xa5; bytes];
+                part.clear(&mut stored, n);
+                let kept = stored.iter().filter(|byte| **byte == 0xa5).count();
+                assert!(stored.iter().all(|byte| [0, 0xa5].contains(byte)));
                 assert_eq!(kept * 64, bytes * n, "{kind:?} {n}");
             }
         }

@@ -193,7 +193,7 @@ impl Plan {
     }
 
     /// Shape of one layer's part of a page; `None` if it stores nothing.
-    pub(super) fn kv_part_of(&self, header: &Header, layer: usize) -> Option<KvPart> {
+    pub(crate) fn kv_part_of(&self, header: &Header, layer: usize) -> Option<KvPart> {
         let spec = header.layer(layer);
         let heads = (spec.n_kv_heads, spec.head_dim);
         let part = KvPart::with_heads(self.kv, heads, KV_PAGE.min(self.ctx_len));

@@ -96,12 +96,12 @@ pub trait Stage {
     /// Whether a layer has the pages for layers with a window. `layer` is counted in the model.
     fn is_windowed(&self, layer: usize) -> bool;
 
-    /// Bytes of a layer's part of a page of the KV cache: keys and values of its positions. Their format
-    /// depends on the model and the plan, not on the device. 0 if parts cannot be read or written from
-    /// outside.
-    fn kv_part_bytes(&self) -> usize;
+    /// Bytes of a layer's part of a page of the KV cache: keys and values of its positions. 0 if the layer stores none:
+    /// it is recurrent, or uses those of an earlier layer. Their format depends on the model and the plan, not on the
+    /// device. `None` if the share lacks the layer, or parts cannot be read or written from outside.
+    fn kv_part_bytes(&self, layer: usize) -> Option<usize>;
 
-    /// Reads a layer's part of a page, `[kv_part_bytes]`; `false` if it does not exist.
+    /// Reads a layer's part of a page, `[kv_part_bytes]`; `false` if there is none of this size.
     fn read_kv(&mut self, part: KvPlace, out: &mut [u8]) -> bool;
 
     /// Writes `bytes` to a layer's part of a page, from byte `first` on; `false` if there is no room there.

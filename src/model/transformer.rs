@@ -493,15 +493,18 @@ impl Stage for Transformer {
             && self.model.header().layer(layer).window.is_some()
     }
 
-    fn kv_part_bytes(&self) -> usize {
-        self.memory.kv.part_units() * self.plan.kv.unit_bytes()
+    fn kv_part_bytes(&self, layer: usize) -> Option<usize> {
+        let StageInfo { header, share, plan, .. } = self.about();
+        let header = self.team.as_ref().map_or(header, Team::narrow);
+        let is_own = share.layers.contains(&layer);
+        is_own.then(|| plan.kv_part_of(header, layer).map_or(0, |part| part.bytes()))
     }
 
     fn read_kv(&mut self, part: KvPlace, out: &mut [u8]) -> bool {
         if let Some(device) = self.beside_for(part.layer) {
             return device.read_kv(part, out);
         }
-        let bytes = self.kv_part(part);
+        let bytes = self.kv_part(part).filter(|bytes| bytes.len() == out.len());
         bytes.map(|bytes| out.copy_from_slice(bytes)).is_some()
     }
 

@@ -5,11 +5,13 @@ use std::ops::Range;
 use super::Sizes;
 use crate::wire::frame::{FetchKind, FetchPage, FramePage, KvPiece};
 
-/// Keys and values in the form that the caller stores them: a page has a part of each layer, all of the same length.
-/// Layers with a window may have pages of their own. Recurrent layers have states instead, in pieces.
+/// Keys and values in the form that the caller stores them: a page has a part of each layer that stores them, of a size
+/// that depends on the layer. Layers with a window may have pages of their own. Recurrent layers have states instead, in
+/// pieces.
 pub(crate) trait KvParts {
-    /// Bytes of a layer's part, or of a piece; 0 if there are none to be had.
-    fn part_bytes(&self, layer: u32) -> usize;
+    /// Bytes of a layer's part, or of a piece; 0 if the layer uses an earlier one's keys and values. `None` if there are
+    /// none to be had.
+    fn part_bytes(&self, layer: u32) -> Option<usize>;
 
     /// Number of a layer's pieces, of which some may have no state; `None` if the layer has keys and values.
     fn n_pieces(&self, _layer: u32) -> Option<u32> {
@@ -118,10 +120,11 @@ impl Held {
         let Some(epoch) = self.epoch.take() else { return };
         let (mut all, mut bytes) = (Vec::new(), Vec::new());
         for layer in layers {
-            let (n_pieces, part_bytes) = (parts.n_pieces(layer), parts.part_bytes(layer));
+            let Some(part_bytes) = parts.part_bytes(layer) else { return };
             if part_bytes == 0 {
-                return;
+                continue;
             }
+            let n_pieces = parts.n_pieces(layer);
             let named = &self.named[usize::from(parts.is_windowed(layer))];
             let pages =
                 || (0..).zip(named).filter(|(_, is_named)| **is_named).map(|(page, _)| page);

@@ -9,8 +9,8 @@ use crate::common::folder::Folder;
 use crate::common::models::{bits, package};
 use crate::common::rings::{LIMITS, Recipe, work};
 use leap::engine::ring::{
-    Address, Change, ChangesBy, Held, MachineReading, Member, Misfits, OtherNodes, RingOptions,
-    WorkerOptions, run_worker,
+    Address, Change, ChangesBy, Held, MachineReading, MasterMeter, Member, Misfits, OtherNodes,
+    RingOptions, WorkerOptions, run_worker,
 };
 use leap::engine::score;
 use leap::engine::{Engine, KvKind, Options, Wants};
@@ -219,7 +219,8 @@ fn layers_with_windows_take_along_what_they_have_stored() {
     use crate::common::models::export_to;
     use leap::format::model::Weights;
 
-    for checkpoint in ["mistral-tiny", "gemma3-tiny", "gptoss-tiny"] {
+    let all = ["mistral-tiny", "gemma3-tiny", "gptoss-tiny", "gemma4-tiny", "gemma4moe-tiny"];
+    for checkpoint in all {
         let folder = Folder::new();
         let model = export_to(&folder, checkpoint, Weights::Q8 { group: 32 });
         for kv in [KvKind::F16, KvKind::Int8] {
@@ -227,7 +228,7 @@ fn layers_with_windows_take_along_what_they_have_stored() {
             let mut alone = recipe(&[]).alone();
             let (n_layers, vocab) = (alone.header().n_layers, alone.header().vocab_size as u32);
             assert!(alone.header().sliding_window.is_some_and(|window| window < 60));
-            let last = n_layers - 1;
+            let last = alone.header().joined_from().min(n_layers - 1);
             let splits = [[0..last, last..n_layers], [0..1, 1..n_layers]];
             let ids: Vec<u32> = (0..200).map(|i| (i * 37 + 5) % vocab).collect();
             let all = |engine: &mut Engine, moves: &mut dyn FnMut(&mut Engine, usize)| {
@@ -241,13 +242,18 @@ fn layers_with_windows_take_along_what_they_have_stored() {
             };
             let wanted = all(&mut alone, &mut |_, _| {});
             let ring = recipe(&[1]);
-            let (mut engine, _workers) = ring.ring();
+            let (computed, meter) = batches();
+            let (mut engine, _workers) =
+                ring.ring_with(work, RingOptions { meter, ..ring.ring_options() });
             let found = all(&mut engine, &mut |engine, n| {
                 if n % 3 == 1 {
                     engine.resplit(&splits[n / 3 % 2], &ring.place(0)).unwrap();
                 }
             });
             assert!(found == wanted, "{checkpoint}, {kv:?}");
+            // Each batch once.
+            let computed = computed.load(Ordering::Relaxed);
+            assert_eq!(computed, ids.len().div_ceil(13), "{checkpoint}, {kv:?}");
         }
     }
 }
@@ -307,7 +313,8 @@ fn run_with(
     engine: &mut Engine,
     mut change: impl FnMut(&mut Engine, usize),
 ) -> (Vec<u32>, Vec<Vec<u32>>) {
-    let mut ids: Vec<u32> = (0..70).map(|i| (i * 53 % 4000) as u32).collect();
+    let n_ids = engine.header().vocab_size.min(4000);
+    let mut ids: Vec<u32> = (0..70).map(|i| (i * 53 % n_ids) as u32).collect();
     let mut stream = engine.stream().unwrap();
     let (mut tokens, mut all) = (Vec::new(), Vec::new());
     for step in 0..12 {
@@ -405,26 +412,50 @@ fn what_was_stored_moves_with_the_layers_and_nothing_is_computed_again() {
     }
 }
 
-/// Batches that the master of the next test has computed.
-static MASTERS: AtomicUsize = AtomicUsize::new(0);
+/// Counts the batches that a master computes.
+fn batches() -> (Arc<AtomicUsize>, MasterMeter) {
+    let computed = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&computed);
+    let meter = move |is_computing| {
+        counted.fetch_add(usize::from(is_computing), Ordering::Relaxed);
+        MachineReading::default()
+    };
+    (computed, Box::new(meter))
+}
 
 #[test]
 fn nodes_that_leave_hand_over_what_they_have_stored() {
-    let recipe = Recipe { has_key: true, ..Recipe::demo(&[2, 4]) };
-    let wanted = run_with(&mut recipe.alone(), |_, _| {});
+    hand_over_what_they_have_stored(&Recipe { has_key: true, ..Recipe::demo(&[2, 4]) });
+}
+
+/// Layers that store nothing of their own, and layers whose parts of a page differ in size.
+#[cfg(feature = "pickle")]
+#[test]
+fn nodes_that_leave_hand_over_unlike_layers() {
+    use crate::common::models::export_to;
+    use leap::format::model::Weights;
+
+    for (checkpoint, kv) in [("gemma4-tiny", KvKind::F16), ("gemma4moe-tiny", KvKind::Int8)] {
+        let folder = Folder::new();
+        let model = export_to(&folder, checkpoint, Weights::Q8 { group: 32 });
+        hand_over_what_they_have_stored(&Recipe { model, kv, ..Recipe::demo(&[1, 3]) });
+    }
+}
+
+/// All nodes but the master leave while a text is computed.
+fn hand_over_what_they_have_stored(recipe: &Recipe) {
+    let mut alone = recipe.alone();
+    let n_layers = alone.header().n_layers;
+    let wanted = run_with(&mut alone, |_, _| {});
     let (changes, asked) = mpsc::channel();
-    let count = |is_computing| {
-        MASTERS.fetch_add(usize::from(is_computing), Ordering::Relaxed);
-        MachineReading::default()
-    };
+    let (computed, meter) = batches();
     let by = ChangesBy {
         asked,
         n_coming: Arc::default(),
         place: recipe.place(0),
         misfits: Misfits::End,
     };
-    let options =
-        RingOptions { changes: Some(by), meter: Box::new(count), ..recipe.ring_options() };
+    let options = RingOptions { changes: Some(by), meter, ..recipe.ring_options() };
     let (mut engine, workers) = recipe.ring_with(work, options);
     let (next, mut workers) = (workers.master(), Some(workers));
     let found = run_with(&mut engine, |engine, step| {
@@ -434,7 +465,7 @@ fn nodes_that_leave_hand_over_what_they_have_stored() {
         // The master alone is the ring from here on.
         let address = Address { host: next.ip().to_string(), port: next.port() };
         let name = "node0".to_owned();
-        let members = vec![Member { name, address, layers: 0..6, threads: None }];
+        let members = vec![Member { name, address, layers: 0..n_layers, threads: None }];
         let (done, answer) = mpsc::channel();
         // The other nodes end when they are told.
         let leaving = workers.take();
@@ -449,7 +480,7 @@ fn nodes_that_leave_hand_over_what_they_have_stored() {
     });
     assert!(found == wanted);
     // The prompt of 70 in five batches, and eleven tokens.
-    assert_eq!(MASTERS.load(Ordering::Relaxed), 5 + 11);
+    assert_eq!(computed.load(Ordering::Relaxed), 5 + 11);
 }
 
 /// The demo model's layers `layers` in a file, for one node of a ring.

@@ -185,14 +185,15 @@ fn texts_with_windows_share_their_beginnings_on_a_ring() {
     use crate::common::models::export_to;
     use leap::format::model::Weights;
 
-    let all = ["gemma3-tiny", "mistral-tiny", "gptoss-tiny"];
-    for checkpoint in if crate::common::quick() { &all[..1] } else { &all[..] } {
+    let all = ["gemma3-tiny", "mistral-tiny", "gptoss-tiny", "gemma4-tiny", "gemma4moe-tiny"];
+    for checkpoint in crate::common::sample(all) {
         let folder = Folder::new();
         let model = export_to(&folder, checkpoint, Weights::F32);
         for kv_tokens in [256, 640] {
             let recipe = Recipe { model: model.clone(), ..recipe(&[1], 5, 24, kv_tokens) };
             let alone = recipe.alone();
             let (n_layers, vocab) = (alone.header().n_layers, alone.header().vocab_size);
+            let last = alone.header().joined_from().min(n_layers - 1);
             assert!(alone.header().sliding_window.is_some_and(|window| window < 60));
             let jobs = alike(vocab);
             let wanted = wanted(&recipe, &jobs);
@@ -200,7 +201,7 @@ fn texts_with_windows_share_their_beginnings_on_a_ring() {
             let mut n_steps = 0;
             let (found, _) = answers(&mut engine, &jobs, |_| {
                 n_steps += 1;
-                let cut = [n_layers - 1, 1][n_steps / 10 % 2];
+                let cut = [last, 1][n_steps / 10 % 2];
                 if n_steps % 10 == 0 {
                     mover.ask(&[0..cut, cut..n_layers]);
                 }

@@ -80,8 +80,8 @@ fn a_prompt_goes_on_from_files_of_all_nodes() {
 fn windows_are_in_files_of_all_nodes_too() {
     use leap::format::model::Weights;
 
-    let all = ["gemma3-tiny", "mistral-tiny", "gptoss-tiny"];
-    for checkpoint in if crate::common::quick() { &all[..1] } else { &all[..] } {
+    let all = ["gemma3-tiny", "mistral-tiny", "gptoss-tiny", "gemma4-tiny", "gemma4moe-tiny"];
+    for checkpoint in crate::common::sample(all) {
         let folder = Folder::new();
         let model = crate::common::models::export_to(&folder, checkpoint, Weights::F32);
         let recipe = Recipe { model, cuts: vec![1], ..recipe(&folder) };

@@ -200,8 +200,8 @@ impl Stage for Distant {
         self.call(move |device| device.cores.is_windowed(layer))
     }
 
-    fn kv_part_bytes(&self) -> usize {
-        self.call(|device| device.cores.kv_part_bytes())
+    fn kv_part_bytes(&self, layer: usize) -> Option<usize> {
+        self.call(move |device| device.cores.kv_part_bytes(layer))
     }
 
     fn read_kv(&mut self, part: KvPlace, out: &mut [u8]) -> bool {

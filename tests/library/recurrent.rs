@@ -282,7 +282,7 @@ fn pieces_of_states_are_written_as_they_were_read() {
                     }
                 }
             }
-            let mut part = vec![0; first.kv_part_bytes()];
+            let mut part = vec![0; first.kv_part_bytes(layer).unwrap()];
             for page in 0..4 {
                 let place = KvPlace { layer, page };
                 if first.read_kv(place, &mut part) {

@@ -15,7 +15,7 @@ mod writer;
 
 use super::forks::Forks;
 use super::stream::{Places, Stream};
-use crate::model::{KV_PAGE, Stage};
+use crate::model::{KV_PAGE, Stage, StageInfo};
 
 pub(super) use load::Files;
 pub(super) use page_file::Kind;
@@ -58,7 +58,9 @@ pub(super) struct Kept {
 
 /// Whether files can hold all that prompts leave in `stage`.
 pub(super) fn can_keep<S: Stage + ?Sized>(stage: &S) -> bool {
-    stage.kv_part_bytes() > 0 && (stage.state_bytes() > 0 || !stage.about().header.has_state())
+    let StageInfo { header, share, .. } = stage.about();
+    share.layers.clone().all(|layer| stage.kv_part_bytes(layer).is_some())
+        && (stage.state_bytes() > 0 || !header.has_state())
 }
 
 impl Kept {

@@ -157,13 +157,14 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// Fills `file` with the content `name` of `ids`: the head, still without the checksum, and `body`. A page's body has
-/// one `part` per layer. Unused positions of a partial page become zeros, because their memory may hold another text.
+/// Fills `file` with the content `name` of `ids`: the head, still without the checksum, and `body`. A page's body
+/// consists of `parts`, a state's has none. Unused positions of a partial page become zeros, because their memory may hold
+/// another text.
 pub(super) fn fill(
     file: &mut Vec<u8>,
     name: &PageName,
     ids: &[u32],
-    (body, part): (&[u8], &KvPart),
+    (body, parts): (&[u8], &[KvPart]),
 ) {
     let mut head = [0; HEAD_BYTES];
     head[..8].copy_from_slice(&MAGIC);
@@ -178,8 +179,10 @@ pub(super) fn fill(
     file.clear();
     file.extend_from_slice(&head);
     file.extend_from_slice(body);
-    if name.kind != Kind::State {
-        part.clear(&mut file[HEAD_BYTES..], ids.len());
+    let mut at = HEAD_BYTES;
+    for part in parts {
+        part.clear(&mut file[at..at + part.bytes()], ids.len());
+        at += part.bytes();
     }
 }
 

@@ -76,11 +76,10 @@ struct Shape {
     plan: Plan,
     /// Keys of the empty text: for ordinary texts, and for long ones.
     roots: [Key; 2],
-    /// Layers without a window, those with one, and recurrent ones, in the order of [`Kind`].
+    /// Layers that store keys and values, without a window and with one, and recurrent ones, in the order of [`Kind`].
     layers: [Vec<usize>; 3],
-    /// Bytes of a layer's part of a page.
-    part_bytes: usize,
-    part: KvPart,
+    /// Parts of these layers of a page; recurrent layers have none.
+    parts: [Vec<KvPart>; 3],
     /// Bytes of a layer's part of a state; 0 if the model has none.
     state_bytes: usize,
 }
@@ -324,7 +323,7 @@ impl Store {
         }
         // Promise first, because the thread may have written the page before the next line here.
         self.shelf().promise(name, bytes);
-        if !self.writer.offer(name, ids, (&self.scratch, &shape.part)) {
+        if !self.writer.offer(name, ids, (&self.scratch, &shape.parts[name.kind as usize])) {
             self.shelf().remove(&name);
         }
         true
@@ -468,10 +467,14 @@ impl Shape {
         let StageInfo { share, plan, header, .. } = stage.about();
         let (recurrent, others): (Vec<usize>, Vec<usize>) =
             share.layers.clone().partition(|layer| header.mixer(*layer).is_some());
+        // The others' keys and values are in the parts of earlier layers.
+        let stored = others.into_iter().filter(|layer| stage.kv_part_bytes(*layer) > Some(0));
         let (whole, windowed): (Vec<usize>, Vec<usize>) =
-            others.into_iter().partition(|layer| !stage.is_windowed(*layer));
+            stored.partition(|layer| !stage.is_windowed(*layer));
         let layers = [whole, windowed, recurrent];
-        let (part_bytes, state_bytes) = (stage.kv_part_bytes(), stage.state_bytes());
+        let part = |layer: &usize| plan.kv_part_of(header, *layer);
+        let parts = layers.each_ref().map(|layers| layers.iter().filter_map(part).collect());
+        let (part_bytes, state_bytes) = (plan.kv_part(header).bytes(), stage.state_bytes());
         let window = plan.kv_plan(header).window.map_or(0, |window| window.window);
         let root = |is_long: bool| {
             let kind = [kv_code(plan.kv), usize::from(is_long), KV_PAGE, part_bytes, window];
@@ -482,8 +485,8 @@ impl Shape {
             let parts = kind.into_iter().chain(model).chain(own).chain(state).map(|n| n as u64);
             Key::root(&[fingerprint].into_iter().chain(parts).collect::<Vec<u64>>())
         };
-        let (roots, part) = ([false, true].map(root), plan.kv_part(header));
-        Shape { share: share.clone(), plan: *plan, roots, layers, part_bytes, part, state_bytes }
+        let roots = [false, true].map(root);
+        Shape { share: share.clone(), plan: *plan, roots, layers, parts, state_bytes }
     }
 
     /// Whether the model has recurrent layers.
@@ -491,27 +494,30 @@ impl Shape {
         self.state_bytes > 0
     }
 
-    /// Bytes of a layer's part of what a file holds.
-    fn part_bytes(&self, kind: Kind) -> usize {
-        match kind {
-            Kind::Whole | Kind::Windowed => self.part_bytes,
-            Kind::State => self.state_bytes,
-        }
+    /// Bytes of each layer's part of what a file holds.
+    fn part_bytes(&self, kind: Kind) -> impl Iterator<Item = usize> {
+        let parts = &self.parts[kind as usize];
+        let bytes = |index| parts.get(index).map_or(self.state_bytes, KvPart::bytes);
+        (0..self.layers[kind as usize].len()).map(bytes)
     }
 
     /// Bytes of a page's keys and values, or of a state.
     fn bytes(&self, kind: Kind) -> usize {
-        self.layers[kind as usize].len() * self.part_bytes(kind)
+        self.part_bytes(kind).sum()
     }
 
     /// The layers that a file has parts of, with their parts of its `body`.
     fn parts_mut<'a>(
         &'a self,
         kind: Kind,
-        body: &'a mut [u8],
+        mut body: &'a mut [u8],
     ) -> impl Iterator<Item = (usize, &'a mut [u8])> {
         let layers = self.layers[kind as usize].iter().copied();
-        layers.zip(body.chunks_exact_mut(self.part_bytes(kind).max(1)))
+        layers.zip(self.part_bytes(kind)).map(move |(layer, bytes)| {
+            let (part, rest) = std::mem::take(&mut body).split_at_mut(bytes);
+            body = rest;
+            (layer, part)
+        })
     }
 }
 

@@ -24,7 +24,7 @@ fn page(folder: &Path) -> (PageName, Vec<u8>) {
     let mut file = Vec::new();
     let header = Header { n_kv_heads: 1, head_dim: 1, ..Header::blank(Weights::F32) };
     let part = KvPart::new(KvKind::F16, &header, KV_PAGE);
-    page_file::fill(&mut file, &name, &[1, 2, 3], (&[7; PAGE], &part));
+    page_file::fill(&mut file, &name, &[1, 2, 3], (&[7; PAGE], &[part]));
     page_file::seal(&mut file);
     fs::write(folder.join(name.to_string()), &file).unwrap();
     (name, file)
@@ -152,10 +152,8 @@ fn states_lie_along_a_text_and_make_way_before_their_pages() {
 fn a_state_comes_back_whole() {
     let folder = folder("state");
     let name = PageName::new(Key::root(&ROOT), 5, &[1, 2, 3]).of_kind(Kind::State);
-    let header = Header { n_kv_heads: 1, head_dim: 1, ..Header::blank(Weights::F32) };
-    let part = KvPart::new(KvKind::F16, &header, KV_PAGE);
     let mut file = Vec::new();
-    page_file::fill(&mut file, &name, &[1, 2, 3], (&[7; PAGE], &part));
+    page_file::fill(&mut file, &name, &[1, 2, 3], (&[7; PAGE], &[]));
     page_file::seal(&mut file);
     fs::write(folder.join(name.to_string()), &file).unwrap();
     assert_eq!(read(&folder, &name).unwrap(), (vec![1, 2, 3], [7; PAGE]));

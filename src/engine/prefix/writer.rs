@@ -122,9 +122,9 @@ impl Writer {
         self.rooms[room_for(kind)].is_there()
     }
 
-    /// Queues the file `name` of `ids` for writing; `false` if the queue is full. The body of a page has one `part` per
-    /// layer.
-    pub(super) fn offer(&mut self, name: PageName, ids: &[u32], body: (&[u8], &KvPart)) -> bool {
+    /// Queues the file `name` of `ids` for writing; `false` if the queue is full. The body of a page consists of these
+    /// parts.
+    pub(super) fn offer(&mut self, name: PageName, ids: &[u32], body: (&[u8], &[KvPart])) -> bool {
         let spare = self.rooms[room_for(name.kind)].spare.take();
         let Some((pages, mut file)) = self.pages.as_ref().zip(spare) else { return false };
         page_file::fill(&mut file, &name, ids, body);

@@ -28,10 +28,10 @@ impl<S: Stage + ?Sized> StageParts<'_, S> {
 }
 
 impl<S: Stage + ?Sized> KvParts for StageParts<'_, S> {
-    fn part_bytes(&self, layer: u32) -> usize {
+    fn part_bytes(&self, layer: u32) -> Option<usize> {
         match self.is_recurrent(layer) {
-            true => self.0.state_piece_bytes(),
-            false => self.0.kv_part_bytes(),
+            true => Some(self.0.state_piece_bytes()).filter(|bytes| *bytes > 0),
+            false => self.0.kv_part_bytes(layer as usize),
         }
     }
 

@@ -93,8 +93,8 @@ impl Layers {
 }
 
 impl KvParts for Layers {
-    fn part_bytes(&self, _: u32) -> usize {
-        PAGE * 8
+    fn part_bytes(&self, _: u32) -> Option<usize> {
+        Some(PAGE * 8)
     }
 
     fn is_windowed(&self, _: u32) -> bool {
