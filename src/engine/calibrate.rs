@@ -1,7 +1,8 @@
 //! Runs a text through a model and measures the inputs of its matrices.
 //!
 //! All windows of the text go through one layer before the next layer begins. So memory holds little more
-//! than one layer's weights, its moments and the text's activations.
+//! than one layer's weights, its moments and the text's activations. Where the last layers use the keys and values of
+//! earlier ones, these of all windows are held, too: each window is a stream of its own.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +14,6 @@ use super::error::EngineError;
 use super::options::Options;
 use super::ready::Engine;
 use crate::export::{Calibration, MatrixId, Moments};
-use crate::format::model::Header;
 use crate::model::{
     Batch, ForwardError, KvKind, Model, Plan, Precision, Share, Span, Stage, Transformer, Wants,
 };
@@ -24,7 +24,7 @@ use crate::model::{
 pub enum CalibrateError {
     /// The model cannot be run.
     Engine(EngineError),
-    /// The model's layers cannot be computed one at a time.
+    /// A part of the model cannot be computed alone.
     Whole(&'static str),
     /// The text does not fit the model.
     Forward(ForwardError),
@@ -82,20 +82,9 @@ struct Run<'a> {
     windows: &'a [Vec<u32>],
     /// Whether the windows are long texts to the model.
     is_long: bool,
-    /// Activations of all windows, as bytes.
+    /// Activations of all windows, as bytes; behind those of a row its inputs of layers, if the model has such.
     rows: Vec<u8>,
     found: Found,
-}
-
-/// Why the layers of a model cannot be run one by one; `None` if they can.
-fn why_not_by_layers(header: &Header) -> Option<&'static str> {
-    match () {
-        () if header.joined_from() < header.n_layers => {
-            Some("its last layers use earlier layers' keys and values")
-        }
-        () if header.layer_inputs() > 0 => Some("each of its layers has an input of its own"),
-        () => header.why_whole(),
-    }
 }
 
 /// Runs `windows`, which are separate texts, through `model` and adds the inputs of its matrices to
@@ -112,7 +101,7 @@ pub fn calibrate(
     mut progress: impl FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<usize, CalibrateError> {
     let n_layers = model.header().n_layers;
-    if let Some(why) = why_not_by_layers(model.header()) {
+    if let Some(why) = model.header().why_whole() {
         return Err(CalibrateError::Whole(why));
     }
     let mut run = Run::new(model, windows, options)?;
@@ -178,34 +167,52 @@ impl<'a> Run<'a> {
         2 + 2 * if header.is_dense(layer) { 1 } else { header.n_ffns() + beside }
     }
 
+    /// Gives the transformer `layer` alone, or with it all layers that use each other's keys and values. Returns whether
+    /// it is among these.
+    fn give(&mut self, layer: usize) -> Result<bool, CalibrateError> {
+        let header = self.transformer.model().header();
+        let (joined, n_layers) = (header.joined_from(), header.n_layers);
+        let is_joined = layer >= joined;
+        let (layers, n_streams) = match is_joined {
+            true => (joined..n_layers, self.windows.len()),
+            false => (layer..layer + 1, 1),
+        };
+        let share = Share { has_ends: layers.start == 0, layers };
+        // The later ones need what the first of them have stored.
+        if layer <= joined {
+            let set = self.transformer.set_share(share, Plan { n_streams, ..self.plan });
+            set.map_err(|e| CalibrateError::Engine(EngineError::Start(e)))?;
+        }
+        Ok(is_joined)
+    }
+
     /// Takes all windows through `layer`.
     fn layer(
         &mut self,
         layer: usize,
         step: &mut impl FnMut() -> Result<(), CalibrateError>,
     ) -> Result<(), CalibrateError> {
-        let share = Share { layers: layer..layer + 1, has_ends: layer == 0 };
-        let set = self.transformer.set_share(share, self.plan);
-        set.map_err(|e| CalibrateError::Engine(EngineError::Start(e)))?;
-        let row_bytes = Precision::F32.bytes() * self.transformer.model().header().dim;
+        let is_joined = self.give(layer)?;
+        let row_bytes = Precision::F32.bytes() * self.transformer.model().header().row_width();
         let n_rows: usize = self.windows.iter().map(Vec::len).sum();
         self.rows.resize(n_rows * row_bytes, 0);
         let mut rest = &mut self.rows[..];
         let mut batch = Batch::with_capacity(self.plan.max_batch);
-        for window in self.windows {
+        for (index, window) in self.windows.iter().enumerate() {
+            let stream = if is_joined { index } else { 0 };
             let (rows, others) = rest.split_at_mut(window.len() * row_bytes);
             rest = others;
             let (n_rows, is_long) = (window.len(), self.is_long);
             batch.clear();
             batch.push(
-                Span { stream: 0, pos: 0, n_rows, wants: Wants::None, is_long, ..Span::EMPTY },
+                Span { stream, pos: 0, n_rows, wants: Wants::None, is_long, ..Span::EMPTY },
                 window,
             );
             match layer {
                 0 => self.transformer.embed(&batch)?,
                 _ => self.transformer.put_rows(0, Precision::F32, rows),
             }
-            self.transformer.run_all_rows(batch.spans())?;
+            self.transformer.run_layer(layer, batch.spans())?;
             for (row, bytes) in rows.chunks_exact_mut(row_bytes).enumerate() {
                 self.transformer.get_row(row, Precision::F32, bytes);
             }
@@ -217,4 +224,60 @@ impl<'a> Run<'a> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::export::{ExportOptions, ExportPlan};
+    use crate::format::model::Weights;
+
+    fn exported(name: &str) -> Model {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+        let options =
+            ExportOptions { weights: Weights::Q8 { group: 32 }, ctx: None, verify: false };
+        let plan = ExportPlan::open(&folder, &options).unwrap();
+        let file = format!("leap-calibrate-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(file);
+        plan.write(&path, |_| ControlFlow::Continue(())).unwrap();
+        let model = Model::open(&path);
+        std::fs::remove_file(&path).unwrap();
+        model.unwrap()
+    }
+
+    /// Windows of unlike texts, the last of them shorter.
+    fn windows(model: &Model) -> Vec<Vec<u32>> {
+        let n_ids = model.header().vocab_size as u32;
+        let window = |(n, start): (u32, u32)| (0..n).map(|i| (i * 37 + start) % n_ids).collect();
+        [(90, 5), (90, 300), (40, 11)].map(window).to_vec()
+    }
+
+    /// Also of a model whose last layers use earlier ones' keys and values.
+    #[test]
+    fn layers_one_by_one_compute_what_all_compute_together() {
+        for name in ["gemma4-tiny", "gemma4moe-tiny", "gemma3-tiny", "qwen35-tiny"] {
+            let (windows, options) = (windows(&exported(name)), Options::default());
+            let mut run = Run::new(exported(name), &windows, &options).unwrap();
+            let header = run.transformer.model().header().clone();
+            for layer in 0..header.n_layers {
+                run.layer(layer, &mut || Ok(())).unwrap();
+            }
+            let mut whole = Run::new(exported(name), &windows, &options).unwrap().transformer;
+            let mut rows = run.rows.chunks_exact(4 * header.row_width());
+            for window in &windows {
+                let mut batch = Batch::with_capacity(window.len());
+                batch.push(Span { n_rows: window.len(), ..Span::EMPTY }, window);
+                whole.embed(&batch).unwrap();
+                whole.run_all_rows(batch.spans()).unwrap();
+                for row in 0..window.len() {
+                    let mut wanted = vec![0; 4 * header.row_width()];
+                    whole.get_row(row, Precision::F32, &mut wanted);
+                    assert!(rows.next() == Some(&wanted), "{name}, row {row}");
+                }
+            }
+            assert_eq!(rows.next(), None);
+        }
+    }
 }

@@ -333,15 +333,33 @@ impl Transformer {
     /// # Panics
     /// See [`Stage::run_layers`].
     pub fn run_all_rows(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
-        self.run(spans, true)
+        self.run(spans, |pass, buffers| pass.layers(true, buffers))
     }
 
-    fn run(&mut self, spans: &[Span], needs_all: bool) -> Result<(), ForwardError> {
+    /// Computes one of the share's layers on all rows of `spans`. If later layers use its keys and values, these stay
+    /// stored for each stream.
+    ///
+    /// # Errors
+    /// See [`Stage::run_layers`].
+    ///
+    /// # Panics
+    /// If the share lacks the layer. See also [`Stage::run_layers`].
+    pub fn run_layer(&mut self, layer: usize, spans: &[Span]) -> Result<(), ForwardError> {
+        assert!(self.model.share().layers.contains(&layer));
+        self.run(spans, |pass, buffers| pass.each_layer(layer..layer + 1, buffers))
+    }
+
+    /// Has `compute` take the rows of `spans` through layers.
+    fn run(
+        &mut self,
+        spans: &[Span],
+        compute: impl FnOnce(&Pass<'_>, &mut Buffers<'_>) -> Result<(), ForwardError>,
+    ) -> Result<(), ForwardError> {
         assert!(self.team.is_none());
         batch::check_spans(spans, &self.plan)?;
         self.begin_states(spans)?;
         let (pass, mut buffers) = self.begin(spans);
-        pass.layers(needs_all, &mut buffers)?;
+        compute(&pass, &mut buffers)?;
         self.run_layers_beside(spans)?;
         self.memory.states.iter_mut().for_each(|states| states.end(spans));
         self.store_next(spans);
@@ -449,7 +467,7 @@ impl Stage for Transformer {
     }
 
     fn run_layers(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
-        self.run(spans, false)
+        self.run(spans, |pass, buffers| pass.layers(false, buffers))
     }
 
     fn put_rows(&mut self, first: usize, precision: Precision, bytes: &[u8]) {

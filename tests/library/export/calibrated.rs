@@ -74,7 +74,9 @@ fn bytes_are_the_same_for_one_thread_and_for_every_tier() {
 #[test]
 fn every_kind_of_model_can_be_calibrated() {
     let folder = Folder::new();
-    for (model, version) in [("gemma3-tiny", "3"), ("gptoss-tiny", "4")] {
+    let all =
+        [("gemma3-tiny", "3"), ("gptoss-tiny", "4"), ("gemma4-tiny", "4"), ("gemma4moe-tiny", "3")];
+    for (model, version) in all {
         let plain = export(&folder, model, version, &["--verify"]);
         let more = ["--calibrate", "default", "--verify"];
         let calibrated = fs::read(export(&folder, model, version, &more)).unwrap();
