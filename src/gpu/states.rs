@@ -178,7 +178,11 @@ impl DeviceStates {
         let shape = &self.all.shape;
         let runs = self.tables.begin();
         for run in self.all.runs() {
-            let mut parts = run.parts(spans, shape).filter(|(_, slot)| slot.is_some()).peekable();
+            let all = run.piece(&(0..usize::MAX)).into_iter();
+            let mut parts = all
+                .flat_map(|piece| piece.parts(spans, shape))
+                .filter(|(_, slot)| slot.is_some())
+                .peekable();
             let rows = run.rows.clone().map(|row| {
                 let part = parts.next_if(|(end, _)| *end == row + 1);
                 (row, part.and_then(|(_, slot)| slot))

@@ -11,6 +11,7 @@ use super::interrupt::Interrupt;
 use super::kv::{KvLane, KvShape};
 use super::matrix::Matrix;
 use super::project::Projector;
+use super::rope::AnglePlace;
 use super::team::gcd;
 use super::units::Units;
 use super::zeros::zeros;
@@ -53,8 +54,8 @@ pub(super) struct HeadSpec<'a> {
     pub(super) head_dim: usize,
     /// Whether each head's output has a gate, behind the values of a row.
     pub(super) is_gated: bool,
-    /// How many values of a head are rotated, from the first on; 0 for none.
-    pub(super) rotary_dim: usize,
+    /// Where the layer's angles lie in a row of the tables.
+    pub(super) angles: AnglePlace,
     /// Epsilon: added to the mean square in norms.
     pub(super) norm_eps: f32,
     /// Biases of queries, keys and values.
@@ -125,7 +126,7 @@ impl HeadSpec<'_> {
     }
 
     fn rotate(&self, kernels: &Kernels, x: &mut [f32], (cos, sin): Angles<'_>) {
-        let HeadSpec { head_dim, rotary_dim, .. } = *self;
+        let (head_dim, rotary_dim) = (self.head_dim, 2 * self.angles.n);
         if rotary_dim == head_dim {
             kernels.rope(x, head_dim, cos, sin);
         } else if rotary_dim > 0 {
@@ -173,7 +174,7 @@ impl Attention<'_> {
         let Buffers { tables: RowTables { angles: [cos, sin], .. }, kv, .. } = buffers;
         let qkv = &mut buffers.qkv[..self.m * width];
         let (heads, kernels) = (&self.heads, self.kernels);
-        let is_shaped = heads.rotary_dim > 0 || heads.biases.is_some() || heads.norms[0].is_some();
+        let is_shaped = heads.angles.n > 0 || heads.biases.is_some() || heads.norms[0].is_some();
         if is_shaped || self.spec.temperature.is_some() {
             pool.run_chunks(Chunks::new(qkv, width), &|row, qkv| {
                 heads.shape(kernels, qkv, (self.angles(row, (cos, sin)), self.growth(row)));
@@ -257,9 +258,9 @@ impl Attention<'_> {
     }
 
     fn angles<'t>(&self, row: usize, (cos, sin): Angles<'t>) -> Angles<'t> {
-        let half = self.heads.rotary_dim / 2;
-        let angles = row * half..(row + 1) * half;
-        (&cos[angles.clone()], &sin[angles])
+        let AnglePlace { start, n, width } = self.heads.angles;
+        let at = row * width + start;
+        (&cos[at..at + n], &sin[at..at + n])
     }
 
     /// Factor of a row's queries.

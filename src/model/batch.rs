@@ -239,6 +239,16 @@ pub(super) fn wanted_rows(spans: &[Span]) -> impl Iterator<Item = usize> {
     })
 }
 
+/// The span of a batch that has row `row`, and the row's position; `None` if there is none.
+pub(super) fn position(spans: &[Span], row: usize) -> Option<(&Span, usize)> {
+    let mut first = 0;
+    spans.iter().find_map(|span| {
+        let index = row - first;
+        first += span.n_rows;
+        (row < first).then_some((span, span.pos + index))
+    })
+}
+
 /// The parts of `spans` that contain rows `rows` of their batch.
 pub(super) fn part(spans: &[Span], rows: Range<usize>) -> impl Iterator<Item = Span> {
     let mut end = 0;

@@ -25,7 +25,7 @@ pub(super) enum KvValues<'a> {
 
 /// Values of each row beside those that layers compute.
 pub(super) struct RowTables<'a> {
-    /// RoPE cosines and sines, `[batch, rotary_dim_max / 2]` each.
+    /// RoPE cosines and sines of all kinds of layers, `[batch, angles_max]` each.
     pub(super) angles: [&'a mut [f32]; 2],
     /// Inputs of all layers, `[batch, layer_inputs]`, and behind them room for one row; empty if there are none.
     pub(super) layer_inputs: &'a mut [f32],
@@ -117,7 +117,7 @@ impl<'a> RowTables<'a> {
         carver: &mut Carver<'a>,
     ) -> Result<RowTables<'a>, Exhausted> {
         let max_batch = plan.max_batch;
-        let pairs = max_batch.saturating_mul(header.rotary_dim_max() / 2);
+        let pairs = max_batch.saturating_mul(header.angles_max());
         let inputs = max_batch.saturating_add(1).saturating_mul(header.layer_inputs());
         Ok(RowTables {
             angles: [carver.take("cos", pairs)?, carver.take("sin", pairs)?],

@@ -112,7 +112,7 @@ impl Pass<'_> {
             let hidden = &buffers.delta[row * dim..][..dim];
             buffers.tables.next.kept[place * dim..][..dim].copy_from_slice(hidden);
         }
-        self.turn(layer, &mut None, buffers);
+        self.turn(layer, &mut 0, buffers);
         let (attention, own_layer) = self.prepare_attention(layer, buffers);
         attention.store_all(self.pool, own_layer, buffers);
         buffers.x[..n].copy_from_slice(&buffers.tables.next.rows[..n]);

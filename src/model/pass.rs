@@ -16,7 +16,7 @@ use super::kv::KvShape;
 use super::mixture::{ExpertTensors, Mixture, RowWork};
 use super::packed::PackedWeights;
 use super::project::{FEW_ROWS, Projector};
-use super::rope::{self, Frequencies};
+use super::rope::{self, AnglePlace, Frequencies};
 use super::state::States;
 use super::team::{Columns, Team};
 use super::watch::{Watch, Watcher};
@@ -132,9 +132,9 @@ impl Pass<'_> {
         layers: Range<usize>,
         buffers: &mut Buffers<'_>,
     ) -> Result<(), ForwardError> {
-        let mut rope = None;
+        let mut filled = 0;
         for layer in layers {
-            self.turn(layer, &mut rope, buffers);
+            self.turn(layer, &mut filled, buffers);
             match self.positions.states.filter(|_| self.spec(layer).mixer.is_some()) {
                 Some(states) => self.recur(layer, states, buffers),
                 None => self.attention(layer, buffers),
@@ -149,27 +149,32 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Fills the tables of cosines and sines for the rows' positions, if `layer` has another RoPE than
-    /// `rope`.
-    pub(super) fn turn(&self, layer: usize, rope: &mut Option<Rope>, buffers: &mut Buffers<'_>) {
-        let next = self.spec(layer).rope;
-        if let Some(next) = next.filter(|next| *rope != Some(*next)) {
-            self.fill_angles(next, buffers);
-            *rope = Some(next);
+    /// Fills the tables of cosines and sines of the rows' positions for the RoPE of `layer`, if the RoPE's bit in `filled`
+    /// is not set.
+    pub(super) fn turn(&self, layer: usize, filled: &mut u64, buffers: &mut Buffers<'_>) {
+        let Some(rope) = self.spec(layer).rope else { return };
+        let bit = 1 << self.positions.frequencies.index(rope);
+        if *filled & bit == 0 {
+            self.fill_angles(rope, buffers);
+            *filled |= bit;
         }
     }
 
     fn fill_angles(&self, rope: Rope, buffers: &mut Buffers<'_>) {
-        let half = rope.dim / 2;
-        let [cos, sin] = &mut buffers.tables.angles;
-        let tables = cos.chunks_exact_mut(half).zip(sin.chunks_exact_mut(half));
-        let rows = self.spans.iter().flat_map(|span| {
-            let frequencies = self.positions.frequencies.of(rope, span.is_long);
-            span.positions().map(move |pos| (frequencies, pos))
+        let AnglePlace { start, n, width } = self.angle_place(rope);
+        let frequencies = self.positions.frequencies;
+        let tables = buffers.tables.angles.each_mut();
+        let [cos, sin] = tables.map(|table| Chunks::new(&mut table[..self.m * width], width));
+        self.pool.run_chunks((cos, sin), &|row, (cos, sin)| {
+            let Some((span, pos)) = batch::position(self.spans, row) else { return };
+            let of = (frequencies.of(rope, span.is_long), rope.magnitude);
+            rope::angles(of, pos, &mut cos[start..start + n], &mut sin[start..start + n]);
         });
-        for ((frequencies, pos), (cos, sin)) in rows.zip(tables) {
-            rope::angles((frequencies, rope.magnitude), pos, cos, sin);
-        }
+    }
+
+    /// Where the angles of `rope` lie in a row of the tables.
+    fn angle_place(&self, rope: Rope) -> AnglePlace {
+        self.positions.frequencies.place(rope, self.model.header().angles_max())
     }
 
     pub(super) fn spec(&self, layer: usize) -> LayerSpec {
@@ -290,7 +295,7 @@ impl Pass<'_> {
             first: (heads.start, kv_heads.start),
             head_dim: spec.head_dim,
             is_gated: header.features.output_gate,
-            rotary_dim: spec.rope.map_or(0, |rope| rope.dim),
+            angles: spec.rope.map_or_else(AnglePlace::default, |rope| self.angle_place(rope)),
             norm_eps: spec.norm_eps,
             biases: all([TensorKind::Bq, TensorKind::Bk, TensorKind::Bv].map(vector)),
             norms: norms.map(|kind| self.vector(kind, layer)),

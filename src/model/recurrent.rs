@@ -12,7 +12,7 @@ use super::inputs::Inputs;
 use super::pass::Pass;
 use super::project::{Fill, MATRICES_MAX, Projector};
 use super::recurrent_buffers::{MixBuffers, RecurrentBuffers};
-use super::state::{Replay, Run, StateShape, States};
+use super::state::{Piece, Replay, Run, StateShape, States};
 use super::zeros::zeros;
 use crate::format::model::{MixRows, Mixer, TAPS_MAX, TensorKind};
 use crate::kernels::{Convolution, DeltaStep, Kernels, MatrixDims, ScanStep};
@@ -36,7 +36,8 @@ struct Recurrence<'a> {
     rows: Rows<'a>,
     runs: &'a [Run],
     spans: &'a [Span],
-    n_rows: usize,
+    /// Rows of the batch that are computed: a half, or all.
+    half: Range<usize>,
 }
 
 /// Weights of the convolution and of the recurrence, for all channels and heads of the layer.
@@ -110,7 +111,7 @@ impl Pass<'_> {
             rows,
             runs: &[run],
             spans: &[span],
-            n_rows,
+            half: 0..n_rows,
         };
         let values = (index, &mut **matrices, &mut **histories);
         recurrence.run(self.pool, values, (mix.convolved, mix.outputs));
@@ -159,7 +160,7 @@ impl Pass<'_> {
             rows,
             runs: states.runs(),
             spans: self.spans,
-            n_rows: self.m,
+            half: self.first..self.first + self.m,
         };
         let values = (index, &mut **matrices, &mut **histories);
         recurrence.run(self.pool, values, (mix.convolved, mix.outputs));
@@ -283,6 +284,11 @@ impl Pass<'_> {
 }
 
 impl Recurrence<'_> {
+    /// Parts of the runs in the rows that are computed.
+    fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        self.runs.iter().filter_map(|run| run.piece(&self.half))
+    }
+
     /// Convolves the rows, and takes each run's state from its slot `from` to its slot `to`.
     fn run(
         &self,
@@ -304,11 +310,11 @@ impl Recurrence<'_> {
 
     fn convolve(&self, pool: &Pool, histories: &[f32], convolved: &mut [f32]) {
         let channels = self.shape.channels;
-        let rows = Chunks::new(&mut convolved[..self.n_rows * channels], channels);
+        let rows = Chunks::new(&mut convolved[..self.half.len() * channels], channels);
         pool.run_chunks(rows, &|row, out| {
-            let Some(run) = self.runs.iter().find(|run| run.rows.contains(&row)) else { return };
+            let Some(piece) = self.pieces().find(|piece| piece.rows.contains(&row)) else { return };
             let n = self.shape.mixer.taps();
-            let input = |tap: usize| self.input(run, histories, (row + tap + 1).wrapping_sub(n));
+            let input = |tap: usize| self.input(&piece, histories, (row + tap + 1).wrapping_sub(n));
             let inputs: heapless::Vec<&[f32], TAPS_MAX> = (0..n).map(input).collect();
             self.convolve_row(&inputs, out);
             let Mixer::DeltaRule(rule) = self.shape.mixer else { return };
@@ -334,16 +340,16 @@ impl Recurrence<'_> {
         }
     }
 
-    /// The inputs of the convolution in `row`, which is a row of `run` or, wrapping below 0, one before it.
-    fn input<'s>(&'s self, run: &Run, histories: &'s [f32], row: usize) -> &'s [f32] {
+    /// The inputs of the convolution in `row`, which is a row of `piece` or, wrapping below 0, one before it.
+    fn input<'s>(&'s self, piece: &Piece<'_>, histories: &'s [f32], row: usize) -> &'s [f32] {
         let channels = self.shape.channels;
-        let after_first = row.wrapping_sub(run.rows.start) as isize;
+        let after_first = row.wrapping_sub(piece.rows.start) as isize;
         if after_first >= 0 {
             return self.rows.inputs(row, channels);
         }
         let kept = self.shape.mixer.taps() as isize - 1;
         // The slot behind the others has the zeros before a text.
-        let slot = run.from.unwrap_or(self.shape.n_slots());
+        let slot = piece.from.unwrap_or(self.shape.n_slots());
         let at = slot * self.shape.history_len() + (kept + after_first) as usize * channels;
         &histories[at..][..channels]
     }
@@ -352,21 +358,22 @@ impl Recurrence<'_> {
     fn write_histories(&self, histories: &mut [f32]) {
         let (channels, len) = (self.shape.channels, self.shape.history_len());
         let kept = self.shape.mixer.taps() - 1;
-        for run in self.runs {
-            let parts = run.parts(self.spans, &self.shape);
+        for piece in self.pieces() {
+            let Piece { run, ref rows, from, .. } = piece;
+            let parts = piece.parts(self.spans, &self.shape);
             let parts = parts.filter_map(|(end, slot)| slot.map(|slot| (end, slot)));
             // A run's own history comes last: it may lie where the old one does.
-            for (end, slot) in parts.chain([(run.rows.end, run.to)]) {
+            for (end, slot) in parts.chain([(rows.end, run.to)]) {
                 for index in 0..kept {
                     let row = (end + index).wrapping_sub(kept);
                     let to = slot * len + index * channels;
-                    let before = run.rows.start.wrapping_sub(row) as isize;
+                    let before = rows.start.wrapping_sub(row) as isize;
                     if before <= 0 {
                         histories[to..to + channels]
                             .copy_from_slice(self.rows.inputs(row, channels));
                         continue;
                     }
-                    let slot = run.from.unwrap_or(self.shape.n_slots());
+                    let slot = from.unwrap_or(self.shape.n_slots());
                     let from = slot * len + (kept - before as usize) * channels;
                     histories.copy_within(from..from + channels, to);
                 }
@@ -378,9 +385,9 @@ impl Recurrence<'_> {
     fn update(&self, pool: &Pool, values: (&mut [f32], &[f32], &mut [f32])) {
         let (matrices, convolved, outputs) = values;
         let columns = self.shape.columns();
-        let of_rows = (self.n_rows * columns).max(1);
+        let of_rows = (self.half.len() * columns).max(1);
         let units = Chunks::new(matrices, self.shape.slots_of_unit());
-        if self.n_rows == 0 {
+        if self.half.is_empty() {
             // Only copies are asked for.
             return pool.run_chunks(units, &|_, slots| self.copy_unit(slots));
         }
@@ -388,7 +395,7 @@ impl Recurrence<'_> {
         pool.run_chunks((units, outputs), &|unit, (slots, out)| {
             self.copy_unit(slots);
             let unit = self.unit(unit, convolved);
-            self.runs.iter().for_each(|run| self.update_unit(&unit, run, slots, out));
+            self.pieces().for_each(|piece| self.update_unit(&unit, &piece, slots, out));
         });
     }
 
@@ -414,8 +421,8 @@ impl Recurrence<'_> {
     /// Copies each run's old state, or zeros at a text's beginning, to where the new one will be.
     fn copy_unit(&self, slots: &mut [f32]) {
         let len = self.shape.unit_len();
-        for run in self.runs {
-            match run.from {
+        for Piece { run, from, .. } in self.pieces() {
+            match from {
                 None => slots[run.to * len..][..len].fill(0.0),
                 Some(from) if from == run.to => {}
                 Some(from) => slots.copy_within(from * len..(from + 1) * len, run.to * len),
@@ -423,10 +430,10 @@ impl Recurrence<'_> {
         }
     }
 
-    fn update_unit(&self, unit: &Unit<'_>, run: &Run, slots: &mut [f32], out: &mut [f32]) {
+    fn update_unit(&self, unit: &Unit<'_>, piece: &Piece<'_>, slots: &mut [f32], out: &mut [f32]) {
         let (len, columns) = (self.shape.unit_len(), self.shape.columns());
-        let mut first = run.rows.start;
-        for (end, checkpoint) in run.parts(self.spans, &self.shape) {
+        let (run, mut first) = (piece.run, piece.rows.start);
+        for (end, checkpoint) in piece.parts(self.spans, &self.shape) {
             while first < end {
                 let n = (end - first).min(STEPS);
                 let out = &mut out[first * columns..][..n * columns];
@@ -478,10 +485,10 @@ impl Recurrence<'_> {
     /// Writes the rows of the runs that may be taken back to the journal.
     fn write_journal(&self, index: usize, journal: &mut [f32]) {
         let (channels, n) = (self.shape.channels, self.shape.n_controls());
-        for run in self.runs.iter().filter(|run| run.is_journaled) {
+        for Piece { run, rows, n_before, .. } in self.pieces().filter(|of| of.run.is_journaled) {
             let at = index * self.shape.journals_of_layer() + run.stream * self.shape.journal_len();
             let kept = journal[at..].chunks_exact_mut(self.shape.journal_width());
-            for (row, kept) in run.rows.clone().zip(kept) {
+            for (row, kept) in rows.zip(kept.skip(n_before)) {
                 let (inputs, controls) = kept.split_at_mut(channels);
                 inputs.copy_from_slice(self.rows.inputs(row, channels));
                 controls.copy_from_slice(self.rows.controls(row, n));

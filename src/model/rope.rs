@@ -9,6 +9,16 @@ use crate::numerics::{ln, pow, sin_cos};
 /// ordinary texts, and in long ones.
 pub(crate) struct Frequencies(Vec<(Rope, [Vec<f64>; 2])>);
 
+/// Where the angles of a layer's RoPE lie in a row of the angles of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AnglePlace {
+    pub(crate) start: usize,
+    /// Number of angles; 0 in a layer without RoPE.
+    pub(crate) n: usize,
+    /// Angles of a row.
+    pub(crate) width: usize,
+}
+
 impl Frequencies {
     pub(crate) fn new(header: &Header) -> Frequencies {
         let short = &header.features.rope_divisors;
@@ -20,6 +30,18 @@ impl Frequencies {
             }
         }
         Frequencies(all)
+    }
+
+    /// Number of `rope` among those that layers use.
+    pub(crate) fn index(&self, rope: Rope) -> usize {
+        self.0.iter().position(|(known, _)| *known == rope).unwrap_or(0)
+    }
+
+    /// Where the angles of `rope`, which a layer must use, lie in a row of `width` angles.
+    pub(crate) fn place(&self, rope: Rope, width: usize) -> AnglePlace {
+        let before = &self.0[..self.index(rope)];
+        let start = before.iter().map(|(rope, _)| rope.dim / 2).sum();
+        AnglePlace { start, n: rope.dim / 2, width }
     }
 
     /// Frequencies of `rope`, which a layer must use. `is_long` tells whether the text is a long one.

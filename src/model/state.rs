@@ -474,17 +474,48 @@ impl States {
     }
 }
 
+/// The part of a run in some rows of a batch, which is computed in halves.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece<'r> {
+    pub(crate) run: &'r Run,
+    /// Rows of the half.
+    pub(crate) rows: Range<usize>,
+    /// Number of the run's rows before these.
+    pub(crate) n_before: usize,
+    /// Slot of the state before the first row; `None` at the beginning of a text.
+    pub(crate) from: Option<usize>,
+}
+
 impl Run {
-    /// Row of the batch that follows each of the run's spans, with the checkpoint that keeps the state there.
+    /// The part in `half`, some rows of the batch; `None` if there is none. A run without rows is its only part.
+    pub(crate) fn piece(&self, half: &Range<usize>) -> Option<Piece<'_>> {
+        let (start, end) = (self.rows.start.max(half.start), self.rows.end.min(half.end));
+        if start >= end && !self.rows.is_empty() {
+            return None;
+        }
+        let n_before = start - self.rows.start;
+        let from = if n_before > 0 { Some(self.to) } else { self.from };
+        Some(Piece { run: self, rows: start - half.start..end - half.start, n_before, from })
+    }
+}
+
+impl Piece<'_> {
+    /// Row of the half that follows each part of the run's spans in it, with the checkpoint that keeps the state there.
     pub(crate) fn parts<'s>(
         &self,
         spans: &'s [Span],
         shape: &StateShape,
     ) -> impl Iterator<Item = (usize, Option<usize>)> + use<'s> {
-        let (mut end, shape) = (self.rows.start, *shape);
-        spans[self.spans.clone()].iter().map(move |span| {
+        let (first, shape) = (self.rows.start, *shape);
+        let own = self.n_before..self.n_before + self.rows.len();
+        let mut end = 0;
+        spans[self.run.spans.clone()].iter().filter_map(move |span| {
+            let start = end;
             end += span.n_rows;
-            (end, span.state.to.map(|to| shape.checkpoint(to)))
+            let is_there = start < own.end && own.start < end;
+            let checkpoint = span.state.to.filter(|_| end <= own.end);
+            let last = first + end.min(own.end).saturating_sub(own.start);
+            is_there.then(|| (last, checkpoint.map(|to| shape.checkpoint(to))))
         })
     }
 }

@@ -2,8 +2,7 @@
 //! mixture has a shared expert, and twice more where it has a feed-forward layer with norms beside it.
 //!
 //! A long batch is computed as two halves in turn: while one half's rows are sent, the other half is
-//! computed. Models with recurrent layers, with layers beside mixtures or with inputs of each layer compute it as a
-//! whole.
+//! computed. Models with layers beside mixtures or with inputs of each layer compute it as a whole.
 
 use super::batch::ForwardError;
 use super::buffers::Buffers;
@@ -63,7 +62,7 @@ pub(super) fn layers_in_team(
 ) -> Result<(), ForwardError> {
     let header = pass.model.header();
     let MoreFeatures { parallel_ffn, layer_input_dim, .. } = header.features.more;
-    let is_whole = header.has_state() || parallel_ffn.is_some() || layer_input_dim > 0;
+    let is_whole = parallel_ffn.is_some() || layer_input_dim > 0;
     let start_max = if is_whole { 0 } else { gather.start_max() };
     let half_max = start_max / team.part_bytes_max().max(1) / TILE_ROWS * TILE_ROWS;
     let max_batch = buffers.x.len() / pass.model.header().dim;
@@ -102,9 +101,9 @@ impl Halves<'_> {
         buffers: &mut Buffers<'_>,
         gather: &mut dyn Gather,
     ) -> Result<(), ForwardError> {
-        let mut rope = None;
+        let mut filled = 0;
         for layer in pass.model.share().layers.clone() {
-            pass.turn(layer, &mut rope, buffers);
+            pass.turn(layer, &mut filled, buffers);
             for step in STEPS {
                 let is_there = match step {
                     Step::Beside => has_beside(pass, layer),

@@ -22,7 +22,7 @@ const PLAN: Plan = Plan {
     ctx_len: 176,
     max_batch: 192,
     max_logits: 192,
-    n_streams: 2,
+    n_streams: 3,
     kv: KvKind::F16,
     kv_pages: None,
 };
@@ -201,17 +201,16 @@ fn by_team_over(
         let n_overlapped = table.n_overlapped.load(Ordering::Relaxed);
         let header = model.header();
         let more = &header.features.more;
-        let has_halves =
-            !header.has_state() && more.parallel_ffn.is_none() && more.layer_input_dim == 0;
+        let has_halves = more.parallel_ffn.is_none() && more.layer_input_dim == 0;
         assert_eq!(n_overlapped > 0, n > 1 && has_halves, "a long batch goes in halves");
         lead
     })
 }
 
-/// Batches of prompts and of single tokens of two streams. One goes in halves, of which each has some rows of one
-/// stream.
+/// Batches of prompts and of single tokens of three streams. Two go in halves, of which each has some rows of one
+/// stream: in the second of ten rows, of which six are kept.
 fn batches(vocab_size: usize) -> Vec<Batch> {
-    let places: [&[(usize, Range<usize>)]; 8] = [
+    let places: [&[(usize, Range<usize>)]; 10] = [
         &[(0, 0..21), (1, 0..7)],
         &[(0, 21..22)],
         &[(1, 7..12)],
@@ -220,6 +219,8 @@ fn batches(vocab_size: usize) -> Vec<Batch> {
         &[(0, 23..55)],
         &[(0, 55..170), (1, 14..80)],
         &[(1, 80..81), (0, 170..171)],
+        &[(2, 0..90), (1, 81..91), (0, 0..60)],
+        &[(1, 87..90), (2, 90..91)],
     ];
     let token = |stream, pos| ((pos * 131 + stream * 17 + 3) % vocab_size) as u32;
     let batch = |spans: &&[(usize, Range<usize>)]| {

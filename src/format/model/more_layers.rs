@@ -45,9 +45,11 @@ impl Header {
         (self.q_dim() + 2 * self.kv_dim()).max(self.full_q_dim() + 2 * self.full_kv_dim())
     }
 
-    /// Number of values of a head that are rotated, in the layers where most are.
-    pub fn rotary_dim_max(&self) -> usize {
-        self.rotary_dim().max(self.full_head_dim())
+    /// Number of angles of a position: those of layers with a window, of those without, and of those with heads of their
+    /// own.
+    pub fn angles_max(&self) -> usize {
+        let n_plain = if self.features.local_theta.is_some() { 2 } else { 1 };
+        (n_plain * self.rotary_dim() + self.full_head_dim()) / 2
     }
 
     /// Width of the inputs of all layers together.
