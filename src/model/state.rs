@@ -519,3 +519,47 @@ impl Piece<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::model::Weights;
+    use crate::model::{KvKind, Shape};
+
+    #[test]
+    fn a_run_goes_on_in_the_second_half_where_the_first_ended() {
+        let plan = Plan {
+            ctx_len: 256,
+            max_batch: 192,
+            max_logits: 1,
+            n_streams: 2,
+            kv: KvKind::F16,
+            kv_pages: None,
+        };
+        let header = Shape::from_name("qwen3.5-0.8b").unwrap().header(Weights::F32);
+        let shape = StateShape::new(&header, 0..1, (&plan, None)).unwrap();
+        let span = |n_rows, to| Span { n_rows, state: StateUse { from: None, to }, ..Span::EMPTY };
+        // Rows 90 to 110 of a batch, in spans of 4, 2 and 14 rows; checkpoints follow the first and the last.
+        let spans = [span(90, None), span(4, Some(1)), span(2, None), span(14, Some(0))];
+        let (from, to) = (Some(3), 2);
+        let run = Run { stream: 1, spans: 1..4, rows: 90..110, from, to, is_journaled: false };
+        let pieces = |half: Range<usize>| {
+            let piece = run.piece(&half)?;
+            let parts: Vec<_> = piece.parts(&spans, &shape).collect();
+            Some((piece.rows, piece.n_before, piece.from, parts))
+        };
+        let [first, second] = [0, 1].map(|index| Some(shape.checkpoint(index)));
+        let all = vec![(94, second), (96, None), (110, first)];
+        assert_eq!(pieces(0..192), Some((90..110, 0, from, all)));
+        // A half that ends with a span, and one that ends within one.
+        assert_eq!(pieces(0..96), Some((90..96, 0, from, vec![(94, second), (96, None)])));
+        assert_eq!(pieces(96..192), Some((0..14, 6, Some(to), vec![(14, first)])));
+        assert_eq!(pieces(0..92), Some((90..92, 0, from, vec![(92, None)])));
+        let rest = vec![(2, second), (4, None), (18, first)];
+        assert_eq!(pieces(92..192), Some((0..18, 2, Some(to), rest)));
+        assert_eq!([pieces(0..90), pieces(110..192)], [None, None]);
+        // A replay of no rows only copies.
+        let copy = Run { spans: 0..1, rows: 0..0, ..run.clone() };
+        assert_eq!(copy.piece(&(0..0)).unwrap().rows, 0..0);
+    }
+}

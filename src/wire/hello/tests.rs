@@ -90,7 +90,7 @@ fn a_refusal_begins_with_these_bytes() {
     assert_eq!(bytes[..16], [9; 16]);
     assert_eq!(
         bytes[16..REFUSE_FIXED],
-        [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 15, 0, 0, 0, 0, 0, 0, 0]
+        [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0]
     );
     let short = Refuse::parse(&bytes[..REFUSE_FIXED]).unwrap();
     assert_eq!(short.refusal, refuse.refusal);
@@ -101,7 +101,7 @@ fn a_refusal_begins_with_these_bytes() {
 fn a_hello_begins_with_these_bytes() {
     let mut bytes = [0xa5; HELLO_LEN];
     hello().emit(&mut bytes);
-    assert_eq!(bytes[..16], [15, 0, 1, 2, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(bytes[..16], [16, 0, 1, 2, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(bytes[16..40], [[3; 16].as_slice(), &[4, 0, 0, 0, 0, 0, 0, 0]].concat());
     assert_eq!(bytes[64..80], [0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
     assert_eq!(
