@@ -169,7 +169,9 @@ impl Team {
         let vocab = cut(shares, vocab_size, PANEL_ROWS);
         let (mix, mix_group) = cut_mix(header, shares);
         if mix.iter().any(|parts| n_first_matrices(header, parts) > MATRICES_MAX) {
-            return Err(SharesError::Model("a key of its recurrent layers has too many values"));
+            return Err(SharesError::Model(
+                "a key head of its recurrent layers has too many value heads",
+            ));
         }
         let slice = |node: usize| {
             let heads = heads[node].clone();

@@ -10,7 +10,9 @@ use std::thread;
 
 use crate::common::folder::Folder;
 use crate::common::models::{bits, demo, isas, package};
-use leap::format::model::{Extent, Header, LayerSet, Mixer, Tensor, Weights};
+use leap::format::model::{
+    DeltaRule, Extent, Header, LayerSet, Mixer, RecurrentLayers, Tensor, Weights,
+};
 use leap::internals::kernels::{Isa, Kernels};
 use leap::internals::model::{
     Batch, ForwardError, Gather, KvKind, Model, Plan, Precision, Shape, Span, SpreadRows, Stage,
@@ -373,8 +375,7 @@ fn inputs_of_int8_are_gathered_as_int8() {
     assert_eq!(int8, n_layers * (2 * 4 * dim + (dim + ffn_dim) * (32 + 4) / 32));
 }
 
-/// Of all that a recurrent layer computes, only the output projection's inputs are gathered. Nodes have the states of
-/// their own heads.
+/// A team gathers only the inputs of a recurrent layer's output projection. Each node keeps the states of its own heads.
 #[test]
 fn heads_of_recurrent_layers_stay_on_their_node() {
     let mut shape = Shape::from_name("qwen3.5-0.8b").unwrap().header(Weights::Q8 { group: 64 });
@@ -528,8 +529,33 @@ mod families {
     }
 }
 
+/// A model with two recurrent layers of this form.
+fn recurrent(rule: DeltaRule) -> Header {
+    let mut header = Shape::from_name("qwen3.5-0.8b").unwrap().header(Weights::Q8 { group: 64 });
+    (header.n_layers, header.vocab_size, header.ffn_dim) = (2, 256, 256);
+    let layers = LayerSet::new(0..2).unwrap();
+    header.features.recurrent = Some(RecurrentLayers { layers, mixer: Mixer::DeltaRule(rule) });
+    header
+}
+
+const ODD: DeltaRule =
+    DeltaRule { taps: 4, key_heads: 3, value_heads: 6, key_dim: 16, value_dim: 32, is_tiled: true };
+
+/// Rows of keys end within a panel of packed rows, so one node has all heads, and the others have none.
+#[test]
+fn heads_that_are_no_whole_panels_stay_together() {
+    let model = Arc::new(Model::synthetic(&recurrent(ODD)).unwrap());
+    for (shares, is_packed) in [(&[1, 3][..], true), (&[3, 1, 1], false)] {
+        let setup = Setup { shares, isas: &[best()], is_packed, kv: KvKind::F16 };
+        check(&model, &setup, "odd heads");
+    }
+}
+
 #[test]
 fn shares_that_cannot_be_had_are_refused() {
+    let many = recurrent(DeltaRule { key_heads: 2, value_heads: 32, key_dim: 32, ..ODD });
+    let why = Team::new(&many, &[1, 1], 0).unwrap_err().to_string();
+    assert!(why.contains("too many value heads"), "{why}");
     let model = demo();
     assert!(Team::new(model.header(), &[], 0).is_err());
     assert!(Team::new(model.header(), &[1; 17], 0).is_err());
