@@ -178,9 +178,9 @@ impl DeviceStates {
         let shape = &self.all.shape;
         let runs = self.tables.begin();
         for run in self.all.runs() {
-            let all = run.piece(&(0..usize::MAX)).into_iter();
-            let mut parts = all
-                .flat_map(|piece| piece.parts(spans, shape))
+            let whole = run.in_half(&(0..usize::MAX)).into_iter();
+            let mut parts = whole
+                .flat_map(|whole| whole.parts(spans, shape))
                 .filter(|(_, slot)| slot.is_some())
                 .peekable();
             let rows = run.rows.clone().map(|row| {

@@ -12,7 +12,7 @@ use super::inputs::Inputs;
 use super::pass::Pass;
 use super::project::{Fill, MATRICES_MAX, Projector};
 use super::recurrent_buffers::{MixBuffers, RecurrentBuffers};
-use super::state::{Piece, Replay, Run, StateShape, States};
+use super::state::{HalfRun, Replay, Run, StateShape, States};
 use super::zeros::zeros;
 use crate::format::model::{MixRows, Mixer, TAPS_MAX, TensorKind};
 use crate::kernels::{Convolution, DeltaStep, Kernels, MatrixDims, ScanStep};
@@ -285,8 +285,8 @@ impl Pass<'_> {
 
 impl Recurrence<'_> {
     /// Parts of the runs in the rows that are computed.
-    fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
-        self.runs.iter().filter_map(|run| run.piece(&self.half))
+    fn half_runs(&self) -> impl Iterator<Item = HalfRun<'_>> {
+        self.runs.iter().filter_map(|run| run.in_half(&self.half))
     }
 
     /// Convolves the rows, and takes each run's state from its slot `from` to its slot `to`.
@@ -312,9 +312,12 @@ impl Recurrence<'_> {
         let channels = self.shape.channels;
         let rows = Chunks::new(&mut convolved[..self.half.len() * channels], channels);
         pool.run_chunks(rows, &|row, out| {
-            let Some(piece) = self.pieces().find(|piece| piece.rows.contains(&row)) else { return };
+            let Some(of_half) = self.half_runs().find(|of_half| of_half.rows.contains(&row)) else {
+                return;
+            };
             let n = self.shape.mixer.taps();
-            let input = |tap: usize| self.input(&piece, histories, (row + tap + 1).wrapping_sub(n));
+            let input =
+                |tap: usize| self.input(&of_half, histories, (row + tap + 1).wrapping_sub(n));
             let inputs: heapless::Vec<&[f32], TAPS_MAX> = (0..n).map(input).collect();
             self.convolve_row(&inputs, out);
             let Mixer::DeltaRule(rule) = self.shape.mixer else { return };
@@ -340,16 +343,16 @@ impl Recurrence<'_> {
         }
     }
 
-    /// The inputs of the convolution in `row`, which is a row of `piece` or, wrapping below 0, one before it.
-    fn input<'s>(&'s self, piece: &Piece<'_>, histories: &'s [f32], row: usize) -> &'s [f32] {
+    /// The inputs of the convolution in `row`, which is a row of `of_half` or, wrapping below 0, one before it.
+    fn input<'s>(&'s self, of_half: &HalfRun<'_>, histories: &'s [f32], row: usize) -> &'s [f32] {
         let channels = self.shape.channels;
-        let after_first = row.wrapping_sub(piece.rows.start) as isize;
+        let after_first = row.wrapping_sub(of_half.rows.start) as isize;
         if after_first >= 0 {
             return self.rows.inputs(row, channels);
         }
         let kept = self.shape.mixer.taps() as isize - 1;
         // The slot behind the others has the zeros before a text.
-        let slot = piece.from.unwrap_or(self.shape.n_slots());
+        let slot = of_half.from.unwrap_or(self.shape.n_slots());
         let at = slot * self.shape.history_len() + (kept + after_first) as usize * channels;
         &histories[at..][..channels]
     }
@@ -358,9 +361,9 @@ impl Recurrence<'_> {
     fn write_histories(&self, histories: &mut [f32]) {
         let (channels, len) = (self.shape.channels, self.shape.history_len());
         let kept = self.shape.mixer.taps() - 1;
-        for piece in self.pieces() {
-            let Piece { run, ref rows, from, .. } = piece;
-            let parts = piece.parts(self.spans, &self.shape);
+        for of_half in self.half_runs() {
+            let HalfRun { run, ref rows, from, .. } = of_half;
+            let parts = of_half.parts(self.spans, &self.shape);
             let parts = parts.filter_map(|(end, slot)| slot.map(|slot| (end, slot)));
             // A run's own history comes last: it may lie where the old one does.
             for (end, slot) in parts.chain([(rows.end, run.to)]) {
@@ -395,7 +398,7 @@ impl Recurrence<'_> {
         pool.run_chunks((units, outputs), &|unit, (slots, out)| {
             self.copy_unit(slots);
             let unit = self.unit(unit, convolved);
-            self.pieces().for_each(|piece| self.update_unit(&unit, &piece, slots, out));
+            self.half_runs().for_each(|of_half| self.update_unit(&unit, &of_half, slots, out));
         });
     }
 
@@ -421,7 +424,7 @@ impl Recurrence<'_> {
     /// Copies each run's old state, or zeros at a text's beginning, to where the new one will be.
     fn copy_unit(&self, slots: &mut [f32]) {
         let len = self.shape.unit_len();
-        for Piece { run, from, .. } in self.pieces() {
+        for HalfRun { run, from, .. } in self.half_runs() {
             match from {
                 None => slots[run.to * len..][..len].fill(0.0),
                 Some(from) if from == run.to => {}
@@ -430,10 +433,16 @@ impl Recurrence<'_> {
         }
     }
 
-    fn update_unit(&self, unit: &Unit<'_>, piece: &Piece<'_>, slots: &mut [f32], out: &mut [f32]) {
+    fn update_unit(
+        &self,
+        unit: &Unit<'_>,
+        of_half: &HalfRun<'_>,
+        slots: &mut [f32],
+        out: &mut [f32],
+    ) {
         let (len, columns) = (self.shape.unit_len(), self.shape.columns());
-        let (run, mut first) = (piece.run, piece.rows.start);
-        for (end, checkpoint) in piece.parts(self.spans, &self.shape) {
+        let (run, mut first) = (of_half.run, of_half.rows.start);
+        for (end, checkpoint) in of_half.parts(self.spans, &self.shape) {
             while first < end {
                 let n = (end - first).min(STEPS);
                 let out = &mut out[first * columns..][..n * columns];
@@ -485,7 +494,8 @@ impl Recurrence<'_> {
     /// Writes the rows of the runs that may be taken back to the journal.
     fn write_journal(&self, index: usize, journal: &mut [f32]) {
         let (channels, n) = (self.shape.channels, self.shape.n_controls());
-        for Piece { run, rows, n_before, .. } in self.pieces().filter(|of| of.run.is_journaled) {
+        for HalfRun { run, rows, n_before, .. } in self.half_runs().filter(|of| of.run.is_journaled)
+        {
             let at = index * self.shape.journals_of_layer() + run.stream * self.shape.journal_len();
             let kept = journal[at..].chunks_exact_mut(self.shape.journal_width());
             for (row, kept) in rows.zip(kept.skip(n_before)) {

@@ -476,7 +476,7 @@ impl States {
 
 /// The part of a run in some rows of a batch, which is computed in halves.
 #[derive(Clone, Debug)]
-pub(crate) struct Piece<'r> {
+pub(crate) struct HalfRun<'r> {
     pub(crate) run: &'r Run,
     /// Rows of the half.
     pub(crate) rows: Range<usize>,
@@ -488,18 +488,18 @@ pub(crate) struct Piece<'r> {
 
 impl Run {
     /// The part in `half`, some rows of the batch; `None` if there is none. A run without rows is its only part.
-    pub(crate) fn piece(&self, half: &Range<usize>) -> Option<Piece<'_>> {
+    pub(crate) fn in_half(&self, half: &Range<usize>) -> Option<HalfRun<'_>> {
         let (start, end) = (self.rows.start.max(half.start), self.rows.end.min(half.end));
         if start >= end && !self.rows.is_empty() {
             return None;
         }
         let n_before = start - self.rows.start;
         let from = if n_before > 0 { Some(self.to) } else { self.from };
-        Some(Piece { run: self, rows: start - half.start..end - half.start, n_before, from })
+        Some(HalfRun { run: self, rows: start - half.start..end - half.start, n_before, from })
     }
 }
 
-impl Piece<'_> {
+impl HalfRun<'_> {
     /// Row of the half that follows each part of the run's spans in it, with the checkpoint that keeps the state there.
     pub(crate) fn parts<'s>(
         &self,
@@ -544,7 +544,7 @@ mod tests {
         let (from, to) = (Some(3), 2);
         let run = Run { stream: 1, spans: 1..4, rows: 90..110, from, to, is_journaled: false };
         let pieces = |half: Range<usize>| {
-            let piece = run.piece(&half)?;
+            let piece = run.in_half(&half)?;
             let parts: Vec<_> = piece.parts(&spans, &shape).collect();
             Some((piece.rows, piece.n_before, piece.from, parts))
         };
@@ -560,6 +560,6 @@ mod tests {
         assert_eq!([pieces(0..90), pieces(110..192)], [None, None]);
         // A replay of no rows only copies.
         let copy = Run { spans: 0..1, rows: 0..0, ..run.clone() };
-        assert_eq!(copy.piece(&(0..0)).unwrap().rows, 0..0);
+        assert_eq!(copy.in_half(&(0..0)).unwrap().rows, 0..0);
     }
 }
